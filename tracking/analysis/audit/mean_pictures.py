@@ -21,7 +21,7 @@ MOST_BARS = 24
 # The axes of a stack by their names in a legend.
 NAMES = {"env.cuda": "CUDA", "env.torch": "PyTorch", "env.cudnn": "cuDNN", "env.nccl": "NCCL", "env.python": "Python",
          "env.framework": "framework"}  # fmt: skip
-Point = tuple[float, float, float, bool]  # x, the mean, its error, whether it is a bound
+Point = tuple[float, float, float, str]  # x, the mean, its error, the sign of a bound
 
 
 def reached(evidence: Evidence, picture: Picture) -> dict[str, Any]:
@@ -83,10 +83,10 @@ def scaling(evidence: Evidence, picture: Picture) -> dict[str, Any]:
             continue
         name = evidence.line_name(workload, setting) or workload
         _, mean, error, _ = moments
-        lines[unit].setdefault(name, []).append((devices, mean, error or 0.0, bool(sample.num_short)))
+        lines[unit].setdefault(name, []).append((devices, mean, error or 0.0, sample.sign))
         if quotient := ratio(key, sample, evidence.sample(workload, base, key), 1.0, setting == base):
             (_, factor, off, _), sign = quotient
-            lines["speed-up"].setdefault(name, []).append((devices, factor, off or 0.0, bool(sign)))
+            lines["speed-up"].setdefault(name, []).append((devices, factor, off or 0.0, sign))
     expected = {}
     for y, of_settings in lines.items():
         longest = sorted(of_settings.items(), key=lambda item: -len(item[1]))
@@ -98,10 +98,11 @@ def scaling(evidence: Evidence, picture: Picture) -> dict[str, Any]:
 def line(points: Sequence[Point], key: str) -> dict[str, Any]:
     """The expected line of a picture: numbers to the key's tolerance; errors and bounds if any point has one."""
     near = tolerance(key)
-    xs, means, errors, bounds = ([*column] for column in zip(*points, strict=True))
+    xs, means, errors, signs = ([*column] for column in zip(*points, strict=True))
     expected: dict[str, Any] = {"x": numbers(xs), "y": _near(means, near)}
     expected |= {"error": _near(errors, 100 * near)} if any(errors) else {}
-    return expected | ({"at_least": bounds} if any(bounds) else {})
+    bounds = {name: [each == sign for each in signs] for name, sign in (("at_least", "≥"), ("at_most", "≤"))}
+    return expected | {name: found for name, found in bounds.items() if any(found)}
 
 
 def _near(expected: Sequence[float], near: float) -> That:
@@ -133,13 +134,14 @@ def energy(evidence: Evidence, picture: Picture) -> dict[str, Any]:
 
 
 def _over_time(evidence: Evidence, picture: Picture, key: str, label: str) -> dict[str, Any]:
-    """The cost or energy of each setting over its time, without bounds."""
+    """The cost or energy of each setting over its time, and which of the two are bounds."""
     costs, times = (_means(evidence, picture["workload"], each) for each in (key, TIME))
     lines = {}
-    for name, (_, amount, error, _) in costs.items():
+    for name, (_, amount, error, sign) in costs.items():
         if name in times:
-            _, seconds, off, _ = times[name]
-            lines[name] = line([(seconds, amount, error, False)], key) | ({"x_error": numbers([off])} if off else {})
+            _, seconds, off, of_time = times[name]
+            lines[name] = line([(seconds, amount, error, sign)], key) | ({"x_error": numbers([off])} if off else {})
+            lines[name] |= {"x_at_least": [True]} if of_time else {}
     return {identity({"x": IN_TIME, "y": label}): {"lines": lines}}
 
 
@@ -150,7 +152,7 @@ def _means(evidence: Evidence, workload: str, key: str) -> dict[str, Point]:
 
 def _mean(sample: Observations, x: float = 0.0) -> Point | None:
     moments = moments_of(sample)
-    return None if moments is None else (x, moments[1], moments[2] or 0.0, bool(sample.num_short))
+    return None if moments is None else (x, moments[1], moments[2] or 0.0, sample.sign)
 
 
 def stacks(evidence: Evidence, picture: Picture) -> dict[str, Any]:

@@ -95,11 +95,11 @@ def _points(evidence: Evidence, workload: str, by_nodes: Mapping[float, Labels],
     return [(count, *value) for count, value in points if value]
 
 
-def _value(evidence: Evidence, workload: str, setting: Labels, quantity: str) -> tuple[float, float, bool] | None:
+def _value(evidence: Evidence, workload: str, setting: Labels, quantity: str) -> tuple[float, float, str] | None:
     if quantity == EPOCHS_TO:
         sample = evidence.sample(workload, setting, EPOCHS)
         moments = moments_of(sample)
-        return (moments[1], moments[2] or 0.0, bool(sample.num_short)) if moments else None
+        return (moments[1], moments[2] or 0.0, sample.sign) if moments else None
     base = evidence.base(workload, setting, evidence.settings(workload))
     devices, fewest = (evidence.devices(workload, each) if each else None for each in (setting, base))
     if base is None or not devices or not fewest:
@@ -107,4 +107,4 @@ def _value(evidence: Evidence, workload: str, setting: Labels, quantity: str) ->
     growth = 1.0 if quantity == "speed-up" else devices / fewest
     samples = [evidence.sample(workload, each, TIME) for each in (setting, base)]
     quotient = ratio(TIME, samples[0], samples[1], growth, setting == base)
-    return (quotient[0][1], quotient[0][2] or 0.0, bool(quotient[1])) if quotient else None
+    return (quotient[0][1], quotient[0][2] or 0.0, quotient[1]) if quotient else None

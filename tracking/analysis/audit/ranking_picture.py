@@ -20,7 +20,7 @@ def settings(evidence: Evidence, picture: Picture) -> dict[str, Any]:
     for setting in evidence.settings(workload):
         sample = evidence.sample(workload, setting, metric)
         if moments := moments_of(sample):
-            means[name_of(setting)] = line([(0.0, moments[1], moments[2] or 0.0, bool(sample.num_short))], metric)
+            means[name_of(setting)] = line([(0.0, moments[1], moments[2] or 0.0, sample.sign)], metric)
             runs[name_of(setting)] = _dots(sorted(sample.numbers), tolerance(metric))
     facts = quantities.quantity(metric)
     label = facts.heading if facts.heading and facts.scale == 1 else metric

@@ -72,7 +72,7 @@ def _by_name(evidence: Evidence, point: Callable[..., Point | None]) -> dict[str
 def _mean(evidence: Evidence, workload: str, setting: Labels, key: str) -> Point | None:
     sample, devices = evidence.sample(workload, setting, key), evidence.devices(workload, setting)
     moments = moments_of(sample)
-    return (devices, moments[1], moments[2] or 0.0, bool(sample.num_short)) if moments and devices else None
+    return (devices, moments[1], moments[2] or 0.0, sample.sign) if moments and devices else None
 
 
 def _ratio(evidence: Evidence, workload: str, setting: Labels, grown: bool) -> Point | None:
@@ -85,7 +85,7 @@ def _ratio(evidence: Evidence, workload: str, setting: Labels, grown: bool) -> P
     if quotient is None:
         return None
     (_, factor, error, _), sign = quotient
-    return devices, factor, error or 0.0, bool(sign)
+    return devices, factor, error or 0.0, sign
 
 
 def batches(evidence: Evidence, picture: Picture) -> dict[str, Any]:
@@ -102,11 +102,11 @@ def batches(evidence: Evidence, picture: Picture) -> dict[str, Any]:
         for words, key in TIMES.items():
             sample = evidence.sample(workload, setting, key)
             if moments := moments_of(sample):
-                point = (size, moments[1], moments[2] or 0.0, bool(sample.num_short))
+                point = (size, moments[1], moments[2] or 0.0, sample.sign)
                 panels.setdefault((words, key), {}).setdefault(name, []).append(point)
         every = evidence.all_of(workload, setting)
         if full := sum(run.failure == "oom" for run in every.values()):
-            panels.setdefault((FULL, None), {}).setdefault(name, []).append((size, full / len(every), 0.0, False))
+            panels.setdefault((FULL, None), {}).setdefault(name, []).append((size, full / len(every), 0.0, ""))
     expected: dict[str, Any] = {}
     for (words, of_time), lines in panels.items():
         drawn = {name: line(sorted(points), of_time or "") for name, points in lines.items()}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tracking.analysis.compare import Estimate, Setting, Task, estimate, estimates, speed_up
 from tracking.analysis.published.studies import read
-from tracking.analysis.report import Panel, Plot, Point, beside_lines, drawn
+from tracking.analysis.report import Panel, Plot, Point, as_point, beside_lines, bounds_of, drawn
 from tracking.analysis.results import Cell, Table
 from tracking.base import quantities
 from tracking.base.number_text import significant
@@ -82,7 +82,8 @@ def compared(task: Task, number: int) -> tuple[Table, Plot] | None:
         }
         for quantity in quantities
     }
-    caption = f"{title}; error bars are standard errors"
+    points = [line for lines in panels.values() for line in lines.values()]
+    caption = f"{title}; error bars are standard errors{bounds_of(points)}"
     data = [Panel(NODE_COUNT, quantity, lines) for quantity, lines in panels.items()]
     plot = drawn(f"{number}-nodes-beside-published", caption, beside_lines(panels, NODE_COUNT), data)
     return table, replace(plot, about=task.title)
@@ -100,7 +101,4 @@ def _row(
 
 
 def _points(values: dict[float, Estimate]) -> list[Point]:
-    return [
-        Point(nodes, value.mean, value.error or 0.0, at_least=bool(value.bound))
-        for nodes, value in sorted(values.items())
-    ]
+    return [as_point(nodes, value) for nodes, value in sorted(values.items())]

@@ -14,7 +14,9 @@ from tracking.analysis.report.pictures import (
     Panel,
     Plot,
     Point,
+    as_point,
     beside_lines,
+    bounds_of,
     drawn,
     png,
     roofline_chart,
@@ -22,6 +24,6 @@ from tracking.analysis.report.pictures import (
 from tracking.analysis.report.report import Report
 
 __all__ = [
-    "COLOURS", "LINES", "MARKERS", "Panel", "Plot", "Point", "Report", "beside_lines", "drawn", "page", "png", "report",
-    "roofline_chart",
+    "COLOURS", "LINES", "MARKERS", "Panel", "Plot", "Point", "Report", "as_point", "beside_lines", "bounds_of", "drawn",
+    "page", "png", "report", "roofline_chart",
 ]  # fmt: skip

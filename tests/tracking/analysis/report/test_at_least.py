@@ -56,6 +56,30 @@ def test_a_factor_over_misses_is_at_least_that_in_the_table_the_words_and_the_js
     assert audit_folder(tmp_path / "report", [tmp_path / "runs"]).differences == []
 
 
+def test_pictures_say_in_the_words_and_the_json_which_means_are_bounds(
+    make: Callable[..., Report], tmp_path: Path
+) -> None:
+    runs = runs_of("gpus", 1, 2)
+    for run in runs:
+        run["config"] |= {"price": 3.6}
+    made = make(runs)
+    pictures = {plot.name: plot for plot in made.plots}
+    cost, scaling = (pictures[name].plain() for name in ("1-cost", "1-scaling"))
+    assert "Hollow: runs missed the target, so the true mean is at least what is drawn" in cost["caption"]
+    assert "at least (≥) or at most (≤) what is drawn" in scaling["caption"]
+    known, missed = cost["panels"][0]["lines"]
+    assert not {"at_least", "x_at_least"} & known.keys()
+    assert missed["at_least"] == missed["x_at_least"] == [True]
+    times, speed_ups = (panel["lines"][0] for panel in scaling["panels"])
+    assert times["at_least"] == speed_ups["at_most"] == [False, True]
+    assert "at_least" not in speed_ups
+    page.write(made, tmp_path / "report")
+    assert audit_folder(tmp_path / "report", [tmp_path / "runs"]).differences == []
+    path = tmp_path / "report" / "report-1-cost.json"
+    path.write_text(path.read_text().replace("x_at_least", "at_most"))
+    assert audit_folder(tmp_path / "report", [tmp_path / "runs"]).differences
+
+
 def test_without_misses_a_factor_is_exact(make: Callable[..., Report], tmp_path: Path) -> None:
     made = make(runs_of("gpus", 1, 2, missed=0))
     [pair] = made.plain()["comparisons"]

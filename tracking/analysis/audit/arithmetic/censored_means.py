@@ -42,6 +42,11 @@ class Observations:
         return [*self.missed, *self.stopped]
 
     @property
+    def sign(self) -> str:
+        """The sign of the mean: it is a lower bound if runs did not reach the target."""
+        return "≥" if self.num_short else ""
+
+    @property
     def largest(self) -> float:
         return float(max([*self.numbers, *self.censored], default=0.0))
 

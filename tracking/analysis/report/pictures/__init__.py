@@ -9,10 +9,11 @@ from tracking.analysis.report.pictures import roofline_chart
 from tracking.analysis.report.pictures.charts import beside_lines
 from tracking.analysis.report.pictures.drawing import COLOURS, LINES, MARKERS, Point, new_figure, plain, png
 from tracking.analysis.report.pictures.plot import Panel, Plot, drawn
-from tracking.analysis.report.pictures.plot_data import COST, TIME
+from tracking.analysis.report.pictures.plot_data import COST, TIME, as_point, bounds_of
 from tracking.analysis.report.pictures.plots import Plotter
 
 __all__ = [
-    "COLOURS", "COST", "LINES", "MARKERS", "TIME", "Panel", "Plot", "Plotter", "Point", "beside_lines", "drawn",
+    "COLOURS", "COST", "LINES", "MARKERS", "TIME", "Panel", "Plot", "Plotter", "Point", "as_point",
+    "beside_lines", "bounds_of", "drawn",
     "new_figure", "plain", "png", "roofline_chart",
 ]  # fmt: skip

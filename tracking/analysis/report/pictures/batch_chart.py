@@ -16,7 +16,7 @@ from tracking.analysis.report.pictures.drawing import (
     style_of,
 )
 from tracking.analysis.report.pictures.plot import Panel, Plot, drawn
-from tracking.analysis.report.pictures.plot_data import TIME, as_point
+from tracking.analysis.report.pictures.plot_data import TIME, as_point, bounds_of
 from tracking.base import quantities
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def batches(task: Task) -> Plot | None:
     add_legend(figure, places[0])
     caption = "time of an epoch and time to accuracy over batch sizes; error bars are standard errors"
     caption += "; x: runs of this batch size were out of memory" if full else ""
+    caption += bounds_of(points for panel in panels for points in panel.lines.values())
     return drawn("batches", caption, figure, [*panels, *([Panel(axis, FULL, full)] if full else [])])
 
 

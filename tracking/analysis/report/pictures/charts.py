@@ -17,6 +17,7 @@ from tracking.analysis.report.pictures.drawing import (
     add_legend,
     draw_bars,
     draw_lines,
+    mark_bounds,
     new_figure,
     plain,
     style_of,
@@ -201,23 +202,27 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def front(settings: Mapping[str, Point], label: str) -> Figure:
-    """Cost or energy against time: a mark for each setting, and the Pareto front.
+    """Cost or energy against time: a mark for each setting, and the Pareto front of those whose means are known.
 
     If there are many settings, those on the front are named first, then the quickest; the others are grey.
     """
     figure, (axes,) = new_figure(7, 4.5)
     names, points = list(settings), list(settings.values())
-    best = pareto([(point.x, point.y) for point in points])
+    known = [place for place, point in enumerate(points) if not point.bound]
+    best = [known[number] for number in pareto([(points[place].x, points[place].y) for place in known])]
     order = dict.fromkeys([*best, *sorted(range(len(points)), key=lambda place: points[place].x)])
     named = sorted(list(order)[:MOST_LINES])
     for place in (place for place in range(len(points)) if place not in named):
-        axes.plot(points[place].x, points[place].y, "o", color="#bbbbbb", markersize=4, zorder=1)
+        grey = {"color": "#bbbbbb", "marker": "o", "markersize": 4}
+        axes.plot(points[place].x, points[place].y, zorder=1, **grey)
+        mark_bounds(axes, [points[place]], grey)
     for number, place in enumerate(named):
         point, style = points[place], style_of(number) | {"linestyle": "", "markersize": 7}
         axes.errorbar(
             point.x, point.y, point.error or None, point.x_error or None, capsize=3, elinewidth=1,
             label=plain(names[place]), **style,
         )  # fmt: skip
+        mark_bounds(axes, [point], style)
     for sooner, later in pairwise(points[place] for place in best):  # steps: between two, nothing better is known
         axes.plot([sooner.x, later.x, later.x], [sooner.y, sooner.y, later.y], color="#888888", linewidth=1, zorder=0)
     if len(best) > 1:

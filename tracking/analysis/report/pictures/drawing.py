@@ -7,7 +7,7 @@ lines and hatches differ too, for print without colour.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +28,22 @@ MOST_BARS = 24
 
 @dataclass(frozen=True)
 class Point:
-    """A mean with its standard error (0 if unknown). `at_least`: a bound, since some runs missed their target."""
+    """A mean with its standard error (0 if unknown).
+
+    `at_least` or `at_most`: a bound of the true mean, since some runs missed their target. `x_at_least`: so is `x`.
+    """
 
     x: float
     y: float
     error: float = 0.0
     x_error: float = 0.0
     at_least: bool = False
+    at_most: bool = False
+    x_at_least: bool = False
+
+    @property
+    def bound(self) -> bool:
+        return self.at_least or self.at_most or self.x_at_least
 
 
 Lines = Mapping[str, Sequence[Point]]
@@ -81,6 +90,16 @@ def draw_lines(axes: Axes, lines: Lines, markers: bool = True) -> None:
             axes.errorbar(x, y, errors, capsize=3, linewidth=1.5, label=plain(name), **style)
         else:
             axes.plot(x, y, linewidth=1.5, label=plain(name), **style)
+        mark_bounds(axes, points, style)
+
+
+def mark_bounds(axes: Axes, points: Iterable[Point], style: Mapping[str, Any]) -> None:
+    """Draw the marks of bounds hollow, each with the direction in which the true mean is."""
+    hollow = {**style, "linestyle": "", "markerfacecolor": "white", "zorder": 3}
+    for point in (point for point in points if point.bound):
+        axes.plot(point.x, point.y, **hollow)
+        sign = "≤" if point.at_most else "≥"
+        axes.annotate(sign, (point.x, point.y), xytext=(6, 0), textcoords="offset points", va="center", size=12)
 
 
 def add_legend(figure: Figure, axes: Axes) -> None:

@@ -64,7 +64,7 @@ def drawn(name: str, caption: str, figure: Figure, panels: Sequence[Panel]) -> P
 def _columns(points: Sequence[Point]) -> dict[str, list[Any]]:
     """A list for each field of the points, without fields that have their default in all points."""
     columns: dict[str, list[Any]] = {"x": [point.x for point in points], "y": [point.y for point in points]}
-    for name in ("error", "x_error", "at_least"):
+    for name in ("error", "x_error", "at_least", "at_most", "x_at_least"):
         values = [getattr(point, name) for point in points]
         columns |= {name: values} if any(values) else {}
     return columns

@@ -57,22 +57,18 @@ def share_of(setting: Setting) -> str:
 
 
 def shares_of(task: Task) -> str:
-    """Caption: how many runs of each setting reached the target, and that means are bounds if some did not."""
+    """Caption: how many runs of each setting reached the target; "" without a target."""
     reached = [setting for setting in task.settings if setting.reached]
     words = "; ".join(f"{setting.name} {share_of(setting)}" for setting in reached[:MOST_BARS])
-    bound = (
-        ", where the mean is at least what is drawn"
-        if any(setting.num_missed or setting.stopped for setting in reached)
-        else ""
-    )
-    return f". Reached the target{bound}: {words}" if reached else ""
+    return f". Reached the target: {words}" if reached else ""
 
 
-def bounds_of(task: Task) -> str:
-    """Caption: the settings with runs that did not reach the target; "" without any."""
-    with_bounds = [setting for setting in task.settings if setting.num_missed or setting.stopped]
-    words = "; ".join(f"{setting.name} {share_of(setting)}" for setting in with_bounds[:MOST_BARS])
-    return f". ≥: the mean is at least what is drawn, since not every run reached the target: {words}" if words else ""
+def bounds_of(lines: Iterable[Iterable[Point]]) -> str:
+    """Caption: what a hollow mark means; "" without any."""
+    bounds = [point for points in lines for point in points if point.bound]
+    most = " (≥) or at most (≤)" if any(point.at_most for point in bounds) else ""
+    words = f". Hollow: runs missed the target, so the true mean is at least{most} what is drawn"
+    return words if bounds else ""
 
 
 def middle(runs: Sequence[Run]) -> Run:
@@ -163,7 +159,8 @@ def errors_of(points: Iterable[Point]) -> str:
 
 
 def as_point(x: float, average: Estimate) -> Point:
-    return Point(x, average.mean, average.error or 0.0, at_least=bool(average.bound))
+    bounds = {"at_least": average.bound == "≥", "at_most": average.bound == "≤"}
+    return Point(x, average.mean, average.error or 0.0, **bounds)
 
 
 def as_version(name: str) -> list[tuple[int, float, str]]:

@@ -134,7 +134,7 @@ class Plotter:
         if not lines:
             return None
         caption = f"{unit.rpartition(' (')[0]} and speed-up over devices; error bars are standard errors"
-        caption += shares_of(task) if key == TIME else ""
+        caption += bounds_of([*lines.values(), *ups.values()]) + (shares_of(task) if key == TIME else "")
         panels = [Panel(DEVICE_COUNT, unit, lines, key), Panel(DEVICE_COUNT, "speed-up", ups, key)]
         return drawn("scaling", caption, charts.scaling(lines, ups, unit), panels)
 
@@ -166,7 +166,8 @@ class Plotter:
         label = "time to accuracy (s)" if key == TIME else "training time (s)"
         caption = f"{label.rpartition(' (')[0]} over drivers, on axes that need not begin at 0; error bars are standard"
         caption += " errors"
-        caption += bounds_of(task) if key == TIME else ""
+        bounds = bounds_of(points.values() for curves in panels.values() for points in curves.values())
+        caption += bounds + (shares_of(task) if bounds else "")
         words = " ".join(self._about_stacks.get(task.title, []))
         data = [
             Panel(stack_chart.DRIVERS, label, stack_chart.over_drivers(curves, drivers), key, gpu, ticks=drivers)
@@ -197,12 +198,14 @@ def against_time(task: Task, title: str, key: str, label: str) -> Plot | None:
     """The figure `key` to accuracy against time to accuracy, a point for each setting; None without any."""
     seconds, amounts = points_of(task, TIME), points_of(task, key)
     points = {
-        name: Point(seconds[name].y, amounts[name].y, amounts[name].error, seconds[name].error)
+        name: replace(amounts[name], x=seconds[name].y, x_error=seconds[name].error, x_at_least=seconds[name].at_least)
         for name in amounts
         if name in seconds
     }
     if not points:
         return None
-    caption = f"{title} against time; error bars are standard errors{shares_of(task)}"
+    caption = f"{title} against time; error bars are standard errors{bounds_of([points.values()])}"
+    caption += "; it is not on the Pareto front" if any(point.bound for point in points.values()) else ""
+    caption += shares_of(task)
     panel = Panel("time to accuracy (s)", label, {name: [at] for name, at in points.items()})
     return drawn(title, caption, charts.front(points, label), [panel])

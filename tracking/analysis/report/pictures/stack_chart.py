@@ -55,7 +55,7 @@ def _draw(axes: Axes, curves: Curves, drivers: Sequence[str]) -> None:
     moved = {name: apart * (number - (len(curves) - 1) / 2) for number, name in enumerate(curves)}
     lines = {
         name: [
-            Point(place + moved[name], points[driver].y, points[driver].error)
+            replace(points[driver], x=place + moved[name])
             if driver in points
             else Point(place + moved[name], math.nan)  # A line breaks off at NaN.
             for place, driver in enumerate(drivers)
@@ -64,19 +64,7 @@ def _draw(axes: Axes, curves: Curves, drivers: Sequence[str]) -> None:
     }
     draw_lines(axes, lines)
     axes.set_xlim(-0.5, len(drivers) - 0.5)
-    _mark_bounds(axes, lines, {name: [driver in points and points[driver].at_least for driver in drivers]
-                               for name, points in curves.items()})  # fmt: skip
     _mark_gaps(axes, lines)
-
-
-def _mark_bounds(axes: Axes, lines: Mapping[str, Sequence[Point]], at_least: Mapping[str, Sequence[bool]]) -> None:
-    """Mark each mean that is a lower bound."""
-    for name, points in lines.items():
-        for point, bound in zip(points, at_least[name], strict=True):
-            if bound:
-                axes.annotate(
-                    "≥", (point.x, point.y), xytext=(6, 0), textcoords="offset points", ha="left", va="center", size=12
-                )
 
 
 def _mark_gaps(axes: Axes, lines: Mapping[str, Sequence[Point]]) -> None:

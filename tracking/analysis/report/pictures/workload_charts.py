@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tracking.analysis.compare import Estimate, Setting, Task, estimate, estimates, speed_up
 from tracking.analysis.report.pictures.drawing import MOST_WORKLOADS, Point, add_legend, draw_lines, new_figure
 from tracking.analysis.report.pictures.plot import Panel, Plot, drawn
-from tracking.analysis.report.pictures.plot_data import TIME, as_point
+from tracking.analysis.report.pictures.plot_data import TIME, as_point, bounds_of
 from tracking.base import quantities
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def times_of_all(tasks: Sequence[Task]) -> Plot | None:
         place.set_xlabel(COUNT)
     add_legend(figure, axes[0])
     caption = "time to accuracy, speed-up and efficiency of all workloads over devices; error bars are standard errors"
+    caption += bounds_of(points for panel in panels for points in panel.lines.values())
     return drawn("workloads", caption[0].upper() + caption[1:], figure, panels)
 
 

@@ -170,6 +170,27 @@ def test_nothing_beats_a_point_of_the_front_and_all_others_are_beaten_or_equalle
         assert (point in front) is not beaten
 
 
+def test_a_setting_with_misses_is_hollow_and_not_on_the_front() -> None:
+    settings = {"a": Point(2, 2), "b": Point(3, 1), "missed": Point(1, 0.5, at_least=True, x_at_least=True)}
+    (axes,) = charts.front(settings, "cost to accuracy (USD)").axes
+    assert [text.get_text() for text in axes.texts] == ["≥"]
+    hollow = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
+    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in hollow] == [(1, 0.5)]  # type: ignore[index]
+    [steps] = [list(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) == 3]  # type: ignore[arg-type]
+    assert steps == [2, 3, 3]
+
+
+def test_a_bound_of_a_line_is_hollow_and_says_in_which_direction() -> None:
+    lines = {"vgg": [Point(1, 1), Point(2, 1.5, at_most=True), Point(4, 3, at_least=True)]}
+    _, (axes,) = drawing.new_figure(4, 4)
+    drawing.draw_lines(axes, lines)
+    assert [text.get_text() for text in axes.texts] == ["≤", "≥"]
+    hollow = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
+    assert [line.get_xdata()[0] for line in hollow] == [2, 4]  # type: ignore[index]
+    assert "at least (≥) or at most (≤) what is drawn" in plot_data.bounds_of(lines.values())
+    assert plot_data.bounds_of(LINES.values()) == ""
+
+
 def test_of_many_settings_those_that_nothing_beats_are_named_and_no_look_stands_for_two() -> None:
     settings = {f"setting {place}": Point(1.0 + place, 30.0 - place) for place in range(3)}  # the front
     settings |= {f"other {place}": Point(10.0 + place, 100.0 + place) for place in range(20)}
