@@ -14,6 +14,7 @@ from tracking.base.number_text import significant
 
 TIME = quantities.TIME_TO_ACCURACY_SEC
 P_VALUES = ("p_rate", "p_evaluations")
+INTERVAL, UNEVEN = "eval_interval_samples", ("eval_after_samples", "eval_at_epochs")
 SAID = " times the rate ("
 
 
@@ -28,7 +29,7 @@ class Parts:
 
 
 def parts(evidence: Evidence, workload: str, pairs: Mapping[frozenset[str], PairTest]) -> dict[frozenset[str], Parts]:
-    """The parts of each pair whose runs all reached the target and recorded their evaluations to it.
+    """The parts of each pair whose runs all reached the target and recorded their evaluations to it, evenly spaced.
 
     Their p-values are corrected by Holm.
     """
@@ -43,7 +44,7 @@ def parts(evidence: Evidence, workload: str, pairs: Mapping[frozenset[str], Pair
     by_pair = {}
     for names, pair in pairs.items():
         (better, evaluations), (worse, others) = sides[pair.better], sides[next(iter(names - {pair.better}))]
-        if names & left_out:
+        if names & left_out or not _evenly(evidence, workload, names):
             continue
         if better.numbers and worse.numbers and fmean(better.numbers) > 0:
             rate = fmean(worse.numbers) / fmean(better.numbers)
@@ -56,6 +57,14 @@ def parts(evidence: Evidence, workload: str, pairs: Mapping[frozenset[str], Pair
         names: replace(each, p_rate=_holm(rates, each.p_rate), p_evaluations=_holm(numbers, each.p_evaluations))
         for names, each in by_pair.items()
     }
+
+
+def _evenly(evidence: Evidence, workload: str, names: frozenset[str]) -> bool:
+    """Whether all runs of the settings with these names were evaluated at the same, even spacing."""
+    settings = [each for each in evidence.settings(workload) if name_of(each) in names]
+    params = [run.params for each in settings for run in evidence.ended(workload, each).values()]
+    samples = [float(each.get(INTERVAL) or 0) for each in params]
+    return not any(each.get(key) for each in params for key in UNEVEN) and max(samples) <= 1.05 * min(samples)
 
 
 def _holm(ranked: Sequence[float], p: float | None) -> float | None:

@@ -12,6 +12,7 @@ from itertools import combinations
 from statistics import fmean
 
 from conf.metric import HIGHER
+from tracking.analysis.compare.eval_intervals import even
 from tracking.analysis.compare.grouping import Setting, Task, seed_of
 from tracking.analysis.statistics import (
     Needed,
@@ -204,7 +205,7 @@ class Factors:
 
 
 def factors(pairs: Sequence[Comparison], metric: str) -> list[Factors]:
-    """The factors of each pair of settings whose runs recorded their evaluations to the target.
+    """The factors of each pair of settings whose runs recorded their evaluations to the target, at even intervals.
 
     Empty unless the metric is the time to accuracy.
     """
@@ -222,6 +223,8 @@ def _rate_and_evaluations(pair: Comparison) -> tuple[Factor, Factor] | None:
     settings = (pair.better, pair.worse)
     if pair.searched or any(setting.measured(TIME).num_short for setting in settings):
         return None  # The parts of runs that reached the target would leave out those that did not.
+    if not even([run for setting in settings for run in setting.trained]):
+        return None  # A longer interval would be a lower rate.
     sides = [_parts(setting) for setting in settings]
     if not all(side and fmean(side[0].reached) > 0 for side in sides):
         return None

@@ -46,6 +46,13 @@ def alike(run: Run, other: Run) -> bool:
     return True
 
 
+def even(runs: Sequence[Run]) -> bool:
+    """Whether the runs were evaluated after equal numbers of samples, the same for all, from their start on."""
+    ordered = sorted(runs, key=lambda run: float(run.params.get(EVERY) or 0))
+    spaced = not any(run.params.get(key) for run in runs for key in (AFTER, EPOCHS))
+    return spaced and alike(ordered[0], ordered[-1])
+
+
 def words(run: Run) -> str:
     """When a run was evaluated, in words: `every 5,000 samples`."""
     every, after, epochs = (run.params.get(key) for key in PARAMS)

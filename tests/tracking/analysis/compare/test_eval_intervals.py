@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.studied import CLOCKS, SWEEP, config, make_run, make_sweep
-from tracking.analysis.compare.eval_intervals import alike, uneven
+from tracking.analysis.audit import audit
+from tracking.analysis.compare.eval_intervals import PARAMS, alike, even, uneven
 from tracking.analysis.compare.gate import Question, judge
 from tracking.analysis.report import report
 from tracking.analysis.results import Run
@@ -15,6 +19,12 @@ from tracking.analysis.results.folder_runs import FolderRuns
 from tracking.record import Journal, run_folder
 
 TIME = "time/to_accuracy_sec"
+
+
+def note(folder: Path, params: dict[str, Any]) -> None:
+    log = Journal(folder / run_folder.JOURNAL)
+    log.params(params)
+    log.close()
 
 
 def run(number: int, target: str = "accuracy", **params: str) -> Run:
@@ -49,6 +59,28 @@ def test_the_sentence_says_which_and_why() -> None:
     assert uneven({"a": [run(1, target="", eval_interval_samples="5")], "b": [run(2, target="")]}) == []
 
 
+@pytest.mark.parametrize("others", [{}, {"eval_interval_samples": "100"}, *({key: "40"} for key in PARAMS[1:])])
+def test_even_are_equal_intervals_from_the_start_on(others: dict[str, str]) -> None:
+    assert even([run(1, **others), run(2, **others)]) is not bool(others.keys() & {*PARAMS[1:]})
+    assert even([run(1), run(2, **others)]) is not bool(others)
+
+
+@pytest.mark.parametrize("key", ["", *PARAMS])
+def test_a_rate_is_that_of_even_intervals_alone(tmp_path: Path, key: str) -> None:
+    """With first evaluations after 40 epochs, fewer evaluations have the longer time each."""
+    sweep = make_sweep(tmp_path, SWEEP, "sqlite:///none.db", 6)
+    for gpus, seed in product((1, 2), (1, 2, 3)):
+        folder = make_run(sweep, config(gpus=gpus, seed=seed), "sqlite:///none.db", 0.1 + seed / 100)
+        note(folder, {key: "40"} if key else {})
+    store = FolderRuns([tmp_path])
+    made = report.make(store, [SWEEP], store.find([SWEEP]))
+    [pair] = made.plain()["comparisons"]
+    stated = key in ("", "eval_interval_samples")
+    said = any(sentence["kind"] == "factors" for sentence in made.plain()["sentences"])
+    assert (said, pair["parts"] is not None) == (stated, stated)
+    assert audit(json.loads(json.dumps(made.plain())), [tmp_path]).differences == []
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> FolderRuns:
     """Runs of two batch sizes. The second evaluates every 100 samples."""
@@ -58,9 +90,7 @@ def store(tmp_path: Path) -> FolderRuns:
             asked = config(seed=seed, batch_size=batch_size)
             folder = make_run(sweep, asked, "sqlite:///none.db", 0.1 + seed / 100, fingerprint=CLOCKS)
             if batch_size == 32:
-                log = Journal(folder / run_folder.JOURNAL)
-                log.params({"eval_interval_samples": 96})
-                log.close()
+                note(folder, {"eval_interval_samples": 96})
     return FolderRuns([tmp_path])
 
 
