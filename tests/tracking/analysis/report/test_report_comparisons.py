@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import statistics
 from collections.abc import Callable
@@ -86,12 +87,17 @@ def test_settings_that_are_equal_are_never_better_than_one_another(make: Callabl
     [
         ("time/to_accuracy_sec", r"2 GPUs are quickest.*: [\d.]+ ± [\d.]+ s to accuracy 0.9 \(n = 2\)"),
         ("throughput/samples_per_sec", r"2 GPUs are fastest.*: [\d,.]+ ± [\d,.]+ samples/s \(n = 2\)"),
+        ("throughput/samples_per_sec_per_device", r"best.* samples/s a device \(throughput/.*, n = 2\), .* as good as"),
+        ("throughput/step_ms_p50", r"are best.*: [\d.]+ ± [\d.]+ ms \(throughput/step_ms_p50, n = 2\), .* as good as"),
     ],
 )
-def test_the_answer_says_a_number_with_its_unit(make: Callable[..., Report], metric: str, words: str) -> None:
+def test_the_answer_says_a_number_with_its_unit_and_a_true_word_of_it(
+    make: Callable[..., Report], tmp_path: Path, metric: str, words: str
+) -> None:
     runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11)) + repeated(config={"gpus": 2}, steps=(0.05, 0.06))
     made = make(runs, metric=metric)
     assert re.search(words, made.answer), made.answer
+    assert audit(json.loads(json.dumps(made.plain())), [tmp_path]).differences == []
 
 
 def test_where_no_run_reached_its_target_the_report_says_so_and_shows_what_has_nothing_to_do_with_it(

@@ -11,15 +11,15 @@ from tracking.base import quantities
 from tracking.base.number_text import significant
 
 MOST_NAMED = 3
-TIME, THROUGHPUT, COST = (
-    f"{key.partition('/')[0]}/"
-    for key in (quantities.TIME_TO_ACCURACY_SEC, quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.COST_TO_ACCURACY_USD)
-)
 UNIT_SAYS = (
-    THROUGHPUT, COST, quantities.TIME_TO_ACCURACY_SEC, quantities.EPOCHS_TO_ACCURACY,
+    quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.THROUGHPUT_TOKENS_PER_SEC, quantities.COST_USD,
+    quantities.COST_TO_ACCURACY_USD, quantities.TIME_TO_ACCURACY_SEC, quantities.EPOCHS_TO_ACCURACY,
     quantities.EVALUATIONS_TO_ACCURACY,
 )  # fmt: skip
-ADJECTIVES = {TIME: ("quickest", "as fast"), THROUGHPUT: ("fastest", "as fast"), COST: ("cheapest", "as cheap")}
+ADJECTIVES = {  # by how a metric begins and ends
+    ("time/", ""): ("quickest", "as fast"), ("throughput/", "_per_sec"): ("fastest", "as fast"),
+    ("cost/", ""): ("cheapest", "as cheap"),
+}  # fmt: skip
 
 
 def called(setting: Labels) -> str:
@@ -50,14 +50,15 @@ def agreeing(name: str, singular: str, plural: str) -> str:
 
 
 def adjective(metric: str) -> tuple[str, str]:
-    return next((words for family, words in ADJECTIVES.items() if metric.startswith(family)), ("best", "as good"))
+    said = (words for (start, end), words in ADJECTIVES.items() if metric.startswith(start) and metric.endswith(end))
+    return next(said, ("best", "as good"))
 
 
 def figure(claimed: Mapping[str, Any], bound: str, metric: str, to: str) -> str:
     """A mean as the answer prints it, from the report's own numbers."""
     text = text_of(claimed["mean"], claimed["standard_error"], None, bound) + quantities.unit(metric)
     text += f" to {to}" if to else ""
-    beside = [] if metric.startswith(UNIT_SAYS) else [metric]
+    beside = [] if metric in UNIT_SAYS else [metric]
     n = claimed["n"]
     return f"{text} ({', '.join([*beside, 'one run' if n == 1 else f'n = {n}'])})"
 

@@ -16,14 +16,20 @@ CPU = "the CPU"  # the name of gpus=0
 COUNTED = {"gpus": "GPU", "nodes": "node"}  # axes whose values count these
 BY_VALUE = ("precision",)  # axes whose values need no name
 DEFAULT = ("best", "as good")
-WORDS = {  # by metric: the adjective of the best, and of a comparison
-    quantities.TIME: ("quickest", "as fast"), quantities.THROUGHPUT: ("fastest", "as fast"),
-    quantities.COST: ("cheapest", "as cheap"),
+# Rates of a whole job. The rate of a device, utilisation, steps and waits say nothing of how fast a job is.
+RATES = (
+    quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.THROUGHPUT_TOKENS_PER_SEC,
+    quantities.THROUGHPUT_SOURCE_TOKENS_PER_SEC, quantities.THROUGHPUT_TARGET_TOKENS_PER_SEC,
+)  # fmt: skip
+WORDS = {  # by metric or family: the adjective of the best, and of a comparison
+    quantities.TIME: ("quickest", "as fast"), quantities.COST: ("cheapest", "as cheap"),
+    **dict.fromkeys(RATES, ("fastest", "as fast")),
 }  # fmt: skip
 # Keys whose figures need no name: their unit, or the target after it, says what they are.
 SELF_EVIDENT = (
     quantities.TIME_TO_ACCURACY_SEC, quantities.EPOCHS_TO_ACCURACY, quantities.EVALUATIONS_TO_ACCURACY,
-    quantities.THROUGHPUT, quantities.COST,
+    quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.THROUGHPUT_TOKENS_PER_SEC,
+    quantities.COST_TO_ACCURACY_USD, quantities.COST_USD,
 )  # fmt: skip
 VERBS = {"are": "is", "have": "has", "reach": "reaches"}
 SPANS = ((86_400.0, "day"), (3600.0, "hour"), (60.0, "minute"), (1.0, "second"))
@@ -64,7 +70,7 @@ def opening(words: str, lead: str = "") -> str:
 
 def of_metric(metric: str) -> tuple[str, str]:
     """The adjectives of the best by this metric, and of a comparison: `quickest` and `as fast`."""
-    return next((words for family, words in WORDS.items() if metric.startswith(family)), DEFAULT)
+    return WORDS.get(metric) or WORDS.get(f"{metric.partition('/')[0]}/", DEFAULT)
 
 
 def target(task: Task) -> str:
@@ -77,7 +83,7 @@ def figure(setting: Setting, metric: str, to: str) -> dict[str, Any]:
     mean = estimate(setting.measured(metric))
     assert mean is not None
     shown = replace(mean, olympic=None, invalid=False).text(unit=quantities.unit(metric))
-    own_name = metric.startswith(SELF_EVIDENT)
+    own_name = metric in SELF_EVIDENT
     shown += f" to {to}" if to and metric in UNTIL_CENSORED else ""
     about = [*([] if own_name else [metric]), "one run" if mean.n == 1 else f"n = {mean.n}"]
     return {"n": mean.n, "mean": mean.mean, "standard_error": mean.error, "figure": f"{shown} ({', '.join(about)})"}
