@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -131,4 +132,31 @@ def test_a_bound_below_1_is_no_factor(make: Callable[..., Report], tmp_path: Pat
     [pair] = made.plain()["comparisons"]
     assert (pair["factor"], pair["factor_bound"]) == (None, "")
     assert table(made, "pairs").text()[0][3] == ""
+    assert audit(json.loads(json.dumps(made.plain())), [tmp_path / "runs"]).differences == []
+
+
+def test_how_far_apart_settings_are_is_said_of_known_means_alone(make: Callable[..., Report], tmp_path: Path) -> None:
+    """The two runs of four that reached the target are no mean of their setting."""
+    known = ((32, 0.1), (64, 0.11))
+    runs = [run for size, step in known for run in repeated(config={"batch_size": size}, steps=(step, step))]
+    late = repeated(config={"batch_size": 128}, steps=(0.01,) * 4)
+    for run in late[2:]:
+        run["accuracies"] = (0.1, 0.2, 0.3)
+    made = make(runs + late, by=["batch_size"])
+    gaps = table(made, "gaps")
+    assert gaps.text()[0][2:5] == ["2 of 3", "batch_size=32", "batch_size=64"]
+    assert "runs that did not reach the target are left out" in gaps.note
+    assert audit(json.loads(json.dumps(made.plain())), [tmp_path / "runs"]).differences == []
+
+
+@pytest.mark.parametrize("lost", [math.nan, math.inf])
+def test_how_far_apart_settings_are_leaves_out_what_is_no_number(
+    make: Callable[..., Report], tmp_path: Path, lost: float
+) -> None:
+    runs = [run for size in (32, 64) for run in repeated(config={"batch_size": size}, steps=(0.1, 0.1))]
+    for run, loss in zip(runs, (1.0, 1.0, 1.5, lost), strict=True):
+        run["config"]["metrics"] = {"accuracy": [0.0, 1.0], "loss": "lower"}
+        run["losses"] = (2.0, 1.9, loss)
+    made = make(runs, by=["batch_size"], metric="eval/loss")
+    assert table(made, "gaps").text()[0][5:] == ["50.0 %", "50.0 %"]
     assert audit(json.loads(json.dumps(made.plain())), [tmp_path / "runs"]).differences == []

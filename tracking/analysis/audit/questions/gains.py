@@ -45,21 +45,22 @@ def gains(content: Content) -> Rows:
 def gaps(content: Content) -> Rows:
     evidence, rows, metric = content.evidence, Rows(), content.evidence.metric
     for workload in evidence.workloads():
-        groups: dict[str, dict[str, list[float]]] = {}  # by hardware, then by the other axes
+        groups: dict[str, dict[str, Observations]] = {}  # by hardware, then by the other axes
         for setting in evidence.settings(workload):
-            if numbers := evidence.values(workload, setting, metric):
+            sample = evidence.sample(workload, setting, metric)
+            if len(sample):
                 group, rest = ({axis: value for axis, value in setting.items() if (axis in HARDWARE) is wanted}
                              for wanted in (True, False))  # fmt: skip
-                groups.setdefault(name_of(group) if group else "", {})[name_of(rest) if rest else ""] = [
-                    *numbers.values()
-                ]
-        for on, sets in groups.items():
+                groups.setdefault(name_of(group) if group else "", {})[name_of(rest) if rest else ""] = sample
+        for on, samples in groups.items():
+            sets = {name: sample.numbers for name, sample in samples.items() if not sample.num_short}
             every = sorted(number for numbers in sets.values() for number in numbers)
             if len(sets) < 2 or len(every) == len(sets) or every[0] <= 0:
                 continue
             means = {name: math.fsum(numbers) / len(numbers) for name, numbers in sets.items()}
             low, high = (choose(means, key=means.__getitem__) for choose in (min, max))
             row: Rows = {"workload": workload, "on": on, "settings": f"{len(sets)}"}
+            row |= {"settings": f"{len(sets)} of {len(samples)}"} if len(sets) < len(samples) else {}
             row |= {"smallest mean": _as_far_as(means, low), "largest mean": _as_far_as(means, high)}
             row["gap of means"] = f"{100 * (means[high] / means[low] - 1):.1f} %"
             rows[f"{workload} {on}"] = row | {"gap of single runs": f"{100 * (every[-1] / every[0] - 1):.1f} %"}

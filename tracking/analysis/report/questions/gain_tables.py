@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from tracking.analysis.compare import DEVICES, Estimate, Setting, Task, estimate, estimates
 from tracking.analysis.report.questions import within_table
@@ -23,6 +24,7 @@ GAPS_NOTE = (
     "By {metric}: by how much the largest is above the smallest, of the settings' means and of single runs, all on"
     " the same hardware. A gap of single runs that is much wider is the noise."
 )
+GAPS_WITH_MISSES = " Settings with runs that did not reach the target are left out, since their means are not known."
 JOBS_NOTE = (
     "A sweep of as many trainings as there are devices: as jobs of one device each, all at once, and one after the"
     " other on all devices. Each is as long as alone; jobs at once share a machine, which slows them. One job on all"
@@ -59,36 +61,40 @@ def _in_fp32(task: Task, setting: Setting) -> Setting | None:
 def gaps_table(tasks: Sequence[Task], metric: str) -> Table | None:
     """The table of workloads with several settings on the same hardware, some repeated; None without any."""
     rows: list[list[Cell]] = []
+    note = GAPS_NOTE.format(metric=metric)
     for task in tasks:
         # By hardware: a gap between two kinds of hardware would be the speed-up.
         groups: dict[tuple[tuple[str, str], ...], list[Setting]] = {}
         for setting in task.settings:
-            if setting.values(metric):
+            if setting.measured(metric).n:
                 hardware = tuple((axis, value) for axis, value in setting.labels.items() if axis in HARDWARE)
                 groups.setdefault(hardware, []).append(setting)
         rows += [row for hardware, settings in groups.items() if (row := _gap(task, hardware, settings, metric))]
     if not rows:
         return None
+    note += GAPS_WITH_MISSES if any(" of " in str(row[2]) for row in rows) else ""
     headings = ["workload", "on", "settings", "smallest mean", "largest mean", "gap of means", "gap of single runs"]
-    return Table("How far apart", dict.fromkeys(headings, ""), rows, GAPS_NOTE.format(metric=metric), "gaps")
+    return Table("How far apart", dict.fromkeys(headings, ""), rows, note, "gaps")
 
 
 def _gap(
     task: Task, hardware: Sequence[tuple[str, str]], settings: Sequence[Setting], metric: str
 ) -> list[Cell] | None:
-    of_settings = [setting.values(metric) for setting in settings]
+    known = [setting for setting in settings if not setting.measured(metric).num_short]
+    of_settings = [setting.measured(metric).reached for setting in known]
     single = [value for values in of_settings for value in values]
     if len(of_settings) < 2 or len(single) == len(of_settings) or min(single) <= 0:
         return None
-    means = [sum(values) / len(values) for values in of_settings]
+    means = [fmean(values) for values in of_settings]
     names = [
         " ".join(f"{axis}={value}" for axis, value in setting.labels.items() if axis not in HARDWARE)
-        for setting in settings
+        for setting in known
     ]
     ends = [names[means.index(end)] for end in (min(means), max(means))]
     gaps = [f"{100 * (max(values) / min(values) - 1):.1f} %" for values in (means, single)]
     on = " ".join(f"{axis}={value}" for axis, value in hardware)
-    return [task.title, on, str(len(settings)), *ends, *gaps]
+    of_all = f" of {len(settings)}" if len(known) < len(settings) else ""
+    return [task.title, on, f"{len(known)}{of_all}", *ends, *gaps]
 
 
 def jobs_table(tasks: Sequence[Task]) -> Table | None:
