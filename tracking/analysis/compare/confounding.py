@@ -12,6 +12,7 @@ from tracking.analysis.compare.eval_intervals import PARAMS, uneven
 from tracking.analysis.compare.grouping import DEVICES, Task
 from tracking.analysis.results import NONE, REPEATS, TASK, Run, Runs, words
 from tracking.analysis.statistics import counted, verb
+from tracking.base import quantities
 from tracking.base.installation import TRACKING
 from tracking.request.node_options import JOBS_AT_ONCE
 
@@ -36,6 +37,11 @@ CONFIG_KEYS = ("dataset.", "stack.env.", "stop_at_target", "log_every_n_steps")
 GPU_KEYS = (
     "power_limit_watts", "application_sm_clock_mhz", "application_memory_clock_mhz", "max_sm_clock_mhz",
     "max_memory_clock_mhz", "memory_bytes", "ecc", "mig", "vbios",
+)  # fmt: skip
+# Figures with the hosts' energy, if it is known.
+KWH = (
+    quantities.ENERGY_KWH, quantities.ENERGY_TO_ACCURACY_KWH, quantities.ENERGY_CO2_GRAMS,
+    quantities.ENERGY_TO_ACCURACY_CO2_GRAMS,
 )  # fmt: skip
 AFFINITY = "env.affinity"  # older runs lack it
 BY_DEVICES = {
@@ -86,7 +92,7 @@ def differences(
     where = {run.id: name for name, members in settings.items() for run in members}
     rows = {run.id: _recorded(run) for run in runs}
     sentences = [_difference(key, spread, where) for key, spread in _differing(rows) if key not in allowed]
-    sentences += uneven(settings)
+    sentences += [*uneven(settings), *other_energy(settings)]
     dirty = [run for run in runs if run.tags.get("git.dirty") == "true"]
     if dirty:
         share = f"{len(dirty)} of {counted(len(runs), 'run')} {verb('are', len(dirty))}"
@@ -106,6 +112,22 @@ def differences(
     if sentences and len(sampled) < len(runs):
         sentences.append(f"config.yaml and fingerprint.json were read for {len(sampled)} of {len(runs)} runs")
     return sentences
+
+
+def other_energy(settings: Mapping[str, Sequence[Run]]) -> list[str]:
+    """A sentence if the kWh of some runs are with their hosts' energy, and those of others without."""
+    known = [(name, run) for name, runs in settings.items() for run in runs if any(key in run.metrics for key in KWH)]
+    hosts, none = ([name for name, run in known if (quantities.ENERGY_HOST_JOULES in run.metrics) is has]
+                   for has in (True, False))  # fmt: skip
+    if not hosts or not none:
+        return []
+    with_hosts, without = (
+        f"{counted(len(names), 'run')} ({_abridged(list(dict.fromkeys(names)), '; ')})" for names in (hosts, none)
+    )
+    return [
+        f"kWh and CO2 include the hosts' energy in {with_hosts}, and not in {without}, so they do not compare;"
+        f" {quantities.ENERGY_JOULES} is of the GPUs alone"
+    ]
 
 
 def _unknown(runs: Sequence[Run], sampled: Sequence[Run], files: Mapping[str, Mapping[str, str]]) -> list[str]:

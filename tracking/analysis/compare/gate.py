@@ -100,10 +100,7 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
                 f"the sides train different workloads ({key}: {ours} and {theirs}). Next: give runs of the same model,"
                 " dataset and target"
             )
-    if metric in UNTIL_CENSORED and (words := uneven(sides)):
-        raise ValueError(
-            f"--metric {metric}: {words[0]}. Next: give runs with one interval, or a metric that is not to accuracy"
-        )
+    check_figure(sides, metric)
     everything = [*baseline, *candidate]
     reachable = metric in UNTIL_CENSORED and any(is_censored(run) for run in everything)
     if (
@@ -114,6 +111,16 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
         declared = agreed(everything)
         known = sorted({key for run in everything for key in run.metrics if quantities.better(key, declared)})
         raise ValueError(f"--metric {metric}: no run has it. {near_or_all(metric, known)}")
+
+
+def check_figure(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
+    """Raise ValueError if the figures of the runs do not compare, since they were measured in different ways."""
+    if metric in UNTIL_CENSORED and (words := uneven(sides)):
+        raise ValueError(
+            f"--metric {metric}: {words[0]}. Next: give runs with one interval, or a metric that is not to accuracy"
+        )
+    if metric in confounding.KWH and (words := confounding.other_energy(sides)):
+        raise ValueError(f"--metric {metric}: {words[0]}. Next: give that metric, or runs of one kind")
 
 
 def in_pairs(sides: Mapping[str, Sequence[Run]], metric: str) -> dict[str, list[Run]]:
