@@ -93,6 +93,14 @@ def test_a_warm_up_is_shown_and_in_no_mean() -> None:
     assert "warm_up" not in rows[0]
 
 
+def test_a_resumed_run_is_shown_and_in_no_mean() -> None:
+    jobs = jobs_of(REACHED, REACHED, MISSED)
+    jobs[-1].result.resumes = 1  # type: ignore[union-attr]
+    mean = sweep_summary.pooled(jobs, ["throughput/samples_per_sec"])
+    assert (mean["n"], mean["status"]) == ("2 of 3", "reached by 2 of 2, 1 resumed, not counted")
+    assert mean["values"]["throughput/samples_per_sec"].mean == 100.0
+
+
 def test_evaluations_have_a_column_where_they_are_no_epochs() -> None:
     (row,) = shown(REACHED | {"evaluations/to_accuracy": 4.0})
     assert (row["epochs"], row["evaluations"]) == ("2", "4")

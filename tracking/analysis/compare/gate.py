@@ -12,9 +12,10 @@ from tracking.analysis.compare.axis_values import LIKELY, Values
 from tracking.analysis.compare.censoring import UNTIL_CENSORED
 from tracking.analysis.compare.eval_intervals import uneven
 from tracking.analysis.compare.gate_side import side_of
-from tracking.analysis.compare.grouping import agreed, is_censored
+from tracking.analysis.compare.grouping import agreed, is_censored, is_interrupted
 from tracking.analysis.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, GateVerdict, check_metric, decide
 from tracking.analysis.results import NONE, REPEATS, TASK, Run, Runs, differing, newest_attempts
+from tracking.analysis.statistics import counted, verb
 from tracking.base import quantities
 from tracking.base.near_names import near_or_all
 from tracking.base.safe_text import in_markdown
@@ -48,18 +49,10 @@ class Question:
 
 def judge(store: Runs, question: Question) -> GateVerdict:
     """The verdict on the runs of both sides, read from `store`. Raises ValueError for runs that do not compare."""
-    sides = {}
+    sides, left_out = {}, []
     for name, selectors in question.selectors.items():
-        runs = newest_attempts(store.find(selectors))
-        sides[name] = [run for run in runs if not run.uncounted and set(question.where) <= run.params.items()]
-        if not sides[name]:
-            wanted = " ".join(f"{key}={value}" for key, value in question.where)
-            counted = [run for run in runs if not run.uncounted]
-            why = f"no run of {len(runs)} has {wanted}. Next: change --where"
-            if not counted:
-                reasons = ", ".join(dict.fromkeys(run.uncounted or "" for run in runs))
-                why = f"no run of {len(runs)} counts ({reasons}). Next: name others"
-            raise ValueError(f"--{name} {' '.join(selectors)}: {why}")
+        sides[name], resumed = _side_runs(store, name, selectors, question.where)
+        left_out += [resumed] if resumed else []
     check_sides(sides, question.metric)
     if not question.with_neighbours:
         confounding.check_shared(*sides.values())
@@ -68,10 +61,34 @@ def judge(store: Runs, question: Question) -> GateVerdict:
     baseline, candidate = (side_of(runs, question.metric) for runs in sides.values())
     limits = (question.metric, question.max_slowdown, question.confidence, question.paired)
     verdict = decide(baseline, candidate, *limits, declared=agreed(run for runs in sides.values() for run in runs))
-    notes = [*verdict.notes, *confounds(store, sides)]
+    notes = [*left_out, *verdict.notes, *confounds(store, sides)]
     if question.paired and baseline.times.num_short + candidate.times.num_short:
         notes.insert(0, "--paired: a run without a value has no pair, so the sides are compared unpaired")
     return replace(verdict, notes=notes)
+
+
+def _side_runs(
+    store: Runs, name: str, selectors: Sequence[str], where: Sequence[tuple[str, str]]
+) -> tuple[list[Run], str]:
+    """The runs of one side, and a note on resumed ones, left out as in reports. Raises ValueError for none."""
+    found = newest_attempts(store.find(selectors))
+    counted_runs = [run for run in found if not run.uncounted]
+    runs = [run for run in counted_runs if set(where) <= run.params.items()]
+    whole = [run for run in runs if not is_interrupted(run)]
+    num_resumed, all_runs = len(runs) - len(whole), counted(len(runs), "run")
+    if whole:
+        words = f"{num_resumed} of {all_runs} {verb('were', num_resumed)} interrupted and resumed, and not counted"
+        return whole, f"{name}: {words}" if num_resumed else ""
+    why = f"no run of {len(found)} has {' '.join(f'{key}={value}' for key, value in where)}. Next: change --where"
+    if runs:
+        why = (
+            f"all of {all_runs} {verb('were', num_resumed)} interrupted and resumed, and a resumed run is in no mean."
+            " Next: name runs without an interruption"
+        )
+    elif not counted_runs:
+        reasons = ", ".join(dict.fromkeys(run.uncounted or "" for run in found))
+        why = f"no run of {len(found)} counts ({reasons}). Next: name others"
+    raise ValueError(f"--{name} {' '.join(selectors)}: {why}")
 
 
 def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:

@@ -161,9 +161,14 @@ def why_excluded(run: Run, with_missed: bool = False) -> str | None:
              End.FAILED: f"failed: {run.failure}"}  # fmt: skip
     if run.end in words:
         return words[run.end]
-    if run.resumed:
+    if is_interrupted(run):
         return "interrupted and resumed"
     return MISSED if run.end is End.MISSED and not with_missed else None
+
+
+def is_interrupted(run: Run) -> bool:
+    """Whether no figure covers a run since it was resumed: its times and costs hold or leave out an interruption."""
+    return run.resumed and run.end not in (End.RUNNING, End.DIVERGED, End.FAILED)
 
 
 def is_censored(run: Run) -> bool:
@@ -173,7 +178,7 @@ def is_censored(run: Run) -> bool:
     """
     if run.uncounted or not run.has_target:
         return False
-    return run.end is End.DIVERGED or (run.end in (End.MISSED, End.STOPPED) and not run.resumed)
+    return run.end in (End.MISSED, End.DIVERGED, End.STOPPED) and not is_interrupted(run)
 
 
 def group(

@@ -159,13 +159,13 @@ def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
 
 
 def pooled(members: Sequence[Job], keys: Iterable[str]) -> dict[str, Any]:
-    """The row of a setting. Each mean is over all jobs with that metric, including those that missed the target."""
+    """The row of a setting. Means are over all jobs with the metric, also those that missed, but no resumed ones."""
     runs = [run_of(job) for job in members]
-    finished = [run for run, job in zip(runs, members, strict=True) if run.finished and not uncounted(job)]
-    setting = Setting.of({}, runs, finished)
-    resumed = sum(run.resumed for run in finished)
+    counted = [run for run, job in zip(runs, members, strict=True) if run.finished and not uncounted(job)]
+    finished = [run for run in counted if not run.resumed]
+    setting, resumed = Setting.of({}, runs, finished), len(counted) - len(finished)
     notes = [f"reached by {setting.reached.text}" if setting.reached else "", censoring.stopped_words(setting.stopped)]
-    notes += [f"{resumed} resumed" if resumed else ""]
+    notes += [f"{resumed} resumed, not counted" if resumed else ""]
     values = {key: estimate(setting.measured(key)) for key in keys}
     return {"n": f"{len(finished)} of {len(members)}", "status": ", ".join(filter(None, notes)), "values": values}
 

@@ -33,6 +33,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed, step_sec in enumerate(FAST, 1):
         tags = {"neighbours": "sweep.jobs_at_once=2; cpu: 30 % of 1 core"}
         make_run(sweep, config(seed=seed), uri, step_sec, tags=tags)
+    for name, resumed in (("partly-resumed", (4,)), ("resumed", (1, 2))):
+        sweep = make_sweep(root / "runs", name, uri, len(resumed))
+        for seed in {*resumed, *(range(1, 4) if name == "partly-resumed" else ())}:
+            again = seed in resumed
+            make_run(
+                sweep, config(seed=seed), uri, 9.0 if again else FAST[seed - 1], tags={"resumed": "1"} if again else {}
+            )
     sweep = make_sweep(root / "runs", "cold", uri, 1)
     make_run(sweep, config(seed=1, warm_up=True), uri, 0.1)
     make_run(make_sweep(root / "runs", "tried", uri, 1), config(search=SearchConfig(phase="explore")), uri, 0.1)
@@ -136,6 +143,20 @@ def test_runs_that_shared_a_machine_compare_with_none_that_did_not_unless_asked(
         code, words = gate.run("report", "base", "shared", "--out", str(tmp_path), *asked, *gate.where)
         assert code == 0, words
         assert said in words
+
+
+def test_a_resumed_run_is_in_no_mean_as_in_reports(gate: Gate) -> None:
+    for more in (), ("--paired",):
+        code, words = gate("base", "partly-resumed", *more)
+        assert code == 0, words
+        assert "candidate: 1 of 4 runs was interrupted and resumed, and not counted" in words
+        assert "the runs differ" not in words
+    code, words = gate("resumed", "base")
+    assert code == 2
+    assert (
+        "--baseline resumed: all of 2 runs were interrupted and resumed, and a resumed run is in no mean. Next: name"
+        " runs without an interruption" in words
+    )
 
 
 def test_times_to_accuracy_fall_on_evaluations(gate: Gate) -> None:
