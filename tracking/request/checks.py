@@ -27,6 +27,8 @@ from tracking.request.search_options import check_search
 from tracking.request.strategy_checks import check_memory, check_strategy
 from tracking.request.study_checks import check_data, check_study
 
+HIGHEST_SEED = 2**32 - 1
+
 
 def check_run(config: RunConfig, gpus: Sequence[VisibleGpu], overrides: Sequence[str] | None = None) -> RunConfig:
     """The completed config, with `gpus` as a number. Raises ConfigError if it cannot run on these GPUs.
@@ -115,8 +117,8 @@ def check_counts(config: RunConfig) -> None:
             f"cpu_processes={config.cpu_processes}: has no effect with gpus={config.gpus}. Next: give gpus=0 for the"
             " CPU"
         )
-    if not 0 <= config.seed < 2**32:
-        raise ConfigError(f"seed={config.seed}: must be from 0 to {2**32 - 1}")
+    if not 0 <= config.seed <= HIGHEST_SEED:
+        raise ConfigError(f"seed={config.seed}: out of range. Allowed: 0 to {HIGHEST_SEED}. Next: give seed=1")
 
 
 # Lightning's precisions, each with our names for the matrix products that it may use.

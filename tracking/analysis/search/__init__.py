@@ -11,7 +11,7 @@ from tracking.analysis.search.answers import Answer, Figure, Ratio, answer, answ
 from tracking.analysis.search.known.caps import cap_of
 from tracking.analysis.search.known.objectives import by_second, front
 from tracking.analysis.search.known.trials import DECIDE, EXPLORE, Axis, Key, Rules, Scalar, SearchTrial, Second, key_of
-from tracking.analysis.search.propose import propose, runs_to_first_look
+from tracking.analysis.search.propose import highest_seed, propose, runs_to_first_look
 
 __all__ = [
     "DECIDE",
@@ -30,6 +30,7 @@ __all__ = [
     "by_second",
     "cap_of",
     "front",
+    "highest_seed",
     "key_of",
     "propose",
     "runs_to_first_look",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tracking.analysis.search.costs import reserve, spent, usual_cost
 from tracking.analysis.search.deciding import next_deciding
 from tracking.analysis.search.exploring.group import Group
-from tracking.analysis.search.exploring.next_run import filling, next_of
+from tracking.analysis.search.exploring.next_run import MOST_REPEATS, filling, next_of
 from tracking.analysis.search.known.trials import DECIDE, EXPLORE, Rules, SearchTrial, of_phase
 
 
@@ -37,6 +37,11 @@ def runs_to_first_look(rules: Rules, fewest: bool = False) -> int:
     most = min(rules.max_finalists, 2) if fewest else rules.max_finalists
     num_finalists = max(len(rules.groups), min(most, num_explored)) if rules.explore else 0
     return num_explored + rules.looks[0] * (num_finalists or len(rules.finalists))
+
+
+def highest_seed(rules: Rules) -> int:
+    """The highest seed that the search may use: of the last block, after repeats while exploring."""
+    return max(rules.explore_seed + MOST_REPEATS - 1, rules.earlier_seed) + rules.looks[-1]
 
 
 def _affordable(rules: Rules, trials: Sequence[SearchTrial]) -> bool:

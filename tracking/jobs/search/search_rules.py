@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 from conf import metric
 from conf.schema import ConfigError, RunConfig
-from tracking.analysis.search import Axis, Rules, Scalar, SearchTrial
+from tracking.analysis.search import Axis, Rules, Scalar, SearchTrial, highest_seed
 from tracking.jobs.plan import sweep
 from tracking.jobs.search import trace_file
 from tracking.record import documents, files
-from tracking.request.search_options import budget_of, objectives_of
+from tracking.request.checks import HIGHEST_SEED
+from tracking.request.search_options import budget_of, objectives_of, search_name
 
 MOST_ON_CLUSTER = 8  # most concurrent exploring runs on a cluster: each proposal needs the results of ended runs
 GROUPS = ("gpus", "cpu_processes", "nodes")  # The first one that is an axis gets a best setting for each of its values.
@@ -36,7 +37,7 @@ def rules_of(config: RunConfig, axes: Sequence[Axis], num_gpus: int) -> Rules:
     decides = config.sweep.until_decided
     earlier = earlier_search(config, axes)
     settings = product(*(axis.choices for axis in axes)) if decides else ()
-    return Rules(
+    rules = Rules(
         tuple(axes), group=next((key for key in GROUPS if key in keys), GROUPS[0]),
         budget=budget.amount, run_cost=1.0 if budget.unit == "runs" else None, seed=config.seed,
         explore_seed=config.seed, at_once=max(1, at_once), num_gpus=num_gpus if here and config.on_gpu() else 0,
@@ -48,6 +49,24 @@ def rules_of(config: RunConfig, axes: Sequence[Axis], num_gpus: int) -> Rules:
         explore=not decides, finalists=tuple(dict(zip(keys, values, strict=True)) for values in settings),
         higher=config.directions().get(next(iter(config.targets()), ""), metric.HIGHER) == metric.HIGHER,
     )  # fmt: skip
+    check_seeds(config, rules)
+    return rules
+
+
+def check_seeds(config: RunConfig, rules: Rules) -> None:
+    """Raise ConfigError if the seeds that the search may add to its first one would be too large."""
+    more = highest_seed(rules) - max(config.seed, rules.earlier_seed)
+    highest = HIGHEST_SEED - more
+    if config.seed > highest:
+        raise ConfigError(
+            f"seed={config.seed}: {search_name(config)} repeats runs with up to {more} higher seeds. Allowed: 0 to"
+            f" {highest}. Next: give a smaller one, as seed=1"
+        )
+    if rules.earlier_seed > highest:
+        raise ConfigError(
+            f"search.from={config.search.source}: its seeds end at {rules.earlier_seed}, and {search_name(config)}"
+            f" takes up to {more} higher ones. Allowed: 0 to {highest}. Next: leave search.from out"
+        )
 
 
 def own_setting(config: RunConfig, axes: Sequence[Axis]) -> dict[str, Any]:

@@ -10,11 +10,12 @@ import pytest
 
 from conf.schema import ConfigError
 from tests.tracking.jobs.search.made_searches import AXES, BEST, make, run, search
-from tracking.analysis.search import Axis, SearchTrial
+from tracking.analysis.search import Axis, SearchTrial, highest_seed
 from tracking.analysis.search.deciding import next_deciding
 from tracking.jobs.plan import Job
 from tracking.jobs.search import SearchJobs, trace_file
-from tracking.jobs.search.search_rules import rules_of
+from tracking.jobs.search.search_rules import check_seeds, rules_of
+from tracking.request.checks import HIGHEST_SEED
 
 
 def test_a_search_from_an_earlier_one_begins_with_its_best_settings_and_measures_them_anew(tmp_path: Path) -> None:
@@ -89,3 +90,22 @@ def test_only_runs_over_the_same_axes_for_the_same_objective_say_how_settings_co
     (tmp_path / "search.json").write_text('{"trials": [1], "asked": {"objective": "time"}}')
     with pytest.raises(ValueError, match="is not a search's trace"):
         trace_file.runs_of(tmp_path, AXES, "time")
+
+
+def test_a_seed_without_room_for_those_of_the_search_is_refused_at_once() -> None:
+    highest = HIGHEST_SEED - 10  # two repeats while exploring, and eight blocks
+    config = make([f"seed={highest}"])
+    assert highest_seed(rules_of(config, AXES, 0)) == HIGHEST_SEED
+    for seed in highest + 1, 4294967290:
+        words = f"seed={seed}: .*search=quickest repeats runs with up to 10 higher seeds. Allowed: 0 to {highest}. Next"
+        with pytest.raises(ConfigError, match=words):
+            rules_of(make([f"seed={seed}"]), AXES, 0)
+    rules = replace(rules_of(make([]), AXES, 0), earlier_seed=HIGHEST_SEED - 1)
+    with pytest.raises(ConfigError, match=r"its seeds end at 4294967294, and .* leave search\.from out"):
+        check_seeds(make([]), rules)
+
+
+def test_no_seed_of_a_search_is_above_the_highest_that_it_may_use() -> None:
+    made = search()
+    run(made)
+    assert max(job.config.seed for job in made.jobs) <= highest_seed(rules_of(make([]), AXES, 0))
