@@ -15,6 +15,7 @@ from tracking.base import quantities
 from tracking.base.safe_text import breaks_a_line, one_line
 from tracking.base.secrets import MIN_CHARS, REDACTED, URL_PASSWORD, is_secret_name, redacted, strip_credentials
 
+LARGEST = 1e50  # the largest number with a point; far above any that has a use
 MAX_NAME = 40  # characters: a folder's name, of 255 bytes, has four such parts, a time, and the swept values
 NAME_PATTERN = rf"[\w+-][\w.+-]{{0,{MAX_NAME - 1}}}"
 MAX_SHOWN_CHARS = 200  # characters of a refused value in its message
@@ -119,15 +120,18 @@ def check_text(key: str, value: Any) -> None:
 
 
 def check_numbers(key: str, value: Any) -> None:
-    """Raise ConfigError for nan and inf, which Hydra parses as numbers, and for integers of more than 63 bits.
+    """Raise ConfigError for nan and inf, which Hydra parses as numbers, and for numbers beyond all sense.
 
-    A run's config is read with such integers as floats (stored_config.loaded).
+    A run's config is read with integers of more than 63 bits as floats (stored_config.loaded). Products of floats
+    above LARGEST, as in estimates of memory, would be infinite.
     """
     if isinstance(value, dict | list):
         for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
             check_numbers(f"{key}.{name}" if key else str(name), inner)
     elif isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{key}={value}: must be a finite number. Next: give one, or put quotes around a word")
+    elif isinstance(value, float) and abs(value) > LARGEST:
+        raise ConfigError(f"{key}={value}: too large a number. Allowed: up to {LARGEST:g}. Next: give a smaller one")
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ConfigError(f"{key}={value}: too large a number. Allowed: up to {2**63 - 1}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -177,6 +178,14 @@ def test_ranges_of_too_many_values_are_refused_before_they_are_listed(words: lis
         ranges.check_ranges(parsed_ranges(*words), is_search=False)
 
 
+@pytest.mark.parametrize("values", ["0.01,0.001,0", "1,10,nan", "nan,3", "1,inf"])
+@pytest.mark.parametrize("is_search", [False, True])
+def test_a_range_that_never_ends_is_refused_by_its_own_words(values: str, is_search: bool) -> None:
+    word = f"model.optimizer.lr=range({values})"
+    with pytest.raises(ConfigError, match=rf"^{re.escape(word)}: its step is .*other than 0. Next: give"):
+        ranges.check_ranges(parsed_ranges(word), is_search=is_search)
+
+
 def test_a_search_draws_from_each_range_alone() -> None:
     ranges.check_ranges(parsed_ranges("a=range(8,512,8)", "b=range(1,1000)"), is_search=True)
     with pytest.raises(ConfigError, match=r"^b=range\(1,90000\): gives 89,999 values"):
@@ -210,6 +219,7 @@ def test_a_quote_that_is_not_closed_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["model=gpt", "model.hparams.hidden=1e308"], "model.hparams.hidden=1e+308: too large a number. Allowed"),
         (["max_epochs=9223372036854775808"], "max_epochs=9223372036854775808: too large a number. Allowed: up to 922"),
         (["model.hparams.epochs=[1,99999999999999999999]"], "model.hparams.epochs.1=99999999999999999999: too large"),
         (["model.optimizer.lr=1e999"], "model.optimizer.lr=inf: must be a finite number"),

@@ -45,6 +45,7 @@ def axis(word: str) -> dict[str, Any]:
             {"key": "model.optimizer.lr", "low": 0.1, "high": 1.0, "log": False, "integer": False},
         ),
         ("b=tag(log,interval(2,64))", {"key": "b", "low": 2.0, "high": 64.0, "log": True, "integer": True}),
+        ("b=interval(1_6, +6_4)", {"key": "b", "low": 16.0, "high": 64.0, "log": False, "integer": True}),
     ],
 )
 def test_an_axis_is_read_as_hydra_writes_sweeps(word: str, fields: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ NON_AXES = (
     "program.metrics", *EVAL_OPTIONS, *(f"model.{option}" for option in EVAL_OPTIONS), *NOT_MEASURED,
 )  # fmt: skip
 READING_AXES = ("dataset.decode", "dataset.num_threads")  # allowed: they change only how the same samples are read
-INTEGER_INTERVAL = re.compile(r"interval\(\s*-?\d+\s*,\s*-?\d+\s*\)")
+INTEGER_INTERVAL = re.compile(r"interval\(\s*[+-]?\d[\d_]*\s*,\s*[+-]?\d[\d_]*\s*\)")
 BATCH_FACTORS = (0.25, 0.5, 1.0, 2.0)  # default axis: factors of the model's batch size
 LR_FACTOR = 4.0  # default axis: the model's learning rate, divided and multiplied by this
 

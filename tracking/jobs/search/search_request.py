@@ -120,8 +120,14 @@ def _axis(config: RunConfig, word: str, parsed: ParsedWord) -> Axis:
     """
     axis = Axis(**axis_of(word, *parsed(word)))
     own, kind = value_of(config, axis.key), refusal.options().get(axis.key)
-    if not axis.choices and (isinstance(own, bool | str) or bool in (kind, *typing.get_args(kind))):
+    kinds = (kind, *typing.get_args(kind))
+    if not axis.choices and (isinstance(own, bool | str) or bool in kinds):
         raise ConfigError(f"{word}: {axis.key} is no number. Next: list the values to compare: {axis.key}=A,B")
+    if not axis.choices and not axis.integer and int in kinds and float not in kinds:
+        raise ConfigError(
+            f"{word}: {axis.key} is a whole number. Allowed: an interval between whole numbers. Next: write them"
+            f" without a point: {axis.key}=interval(8,32)"
+        )
     return dataclasses.replace(axis, integer=False) if isinstance(own, float) else axis
 
 

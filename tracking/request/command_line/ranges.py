@@ -23,12 +23,18 @@ def check_number(num_jobs: int, words: Sequence[str]) -> None:
 
 
 def check_ranges(values: Mapping[str, Any], is_search: bool) -> None:
-    """Raise ConfigError if Hydra's ranges among the values, by argument, have more than MOST_VALUES values.
+    """Raise ConfigError if Hydra's ranges among the values, by argument, have no end or more than MOST_VALUES values.
 
     Hydra lists all combinations of a sweep before it composes one; those of `range(1,1000000000)` fill the memory. A
     search draws from each axis alone, so its axes may have more combinations.
     """
-    ranges = {word: value for word, value in values.items() if getattr(value, "step", None)}
+    ranges = {word: value for word, value in values.items() if hasattr(value, "step")}
+    for word, each in ranges.items():
+        if not each.step or not all(map(math.isfinite, (each.start, each.stop, each.step))):
+            raise ConfigError(
+                f"{word}: its step is {each.step}, from {each.start} to {each.stop}. Allowed: finite numbers, and a"
+                " step other than 0. Next: give other ones, as range(1,5) or range(0.1,0.5,0.1)"
+            )
     lengths = {word: abs((each.stop - each.start) / each.step) for word, each in ranges.items()}
     together = {" ".join(lengths): math.prod(lengths.values())}
     for words, length in (lengths if is_search else together).items():

@@ -82,6 +82,12 @@ def test_an_interval_of_what_is_no_number_is_refused(key: str) -> None:
         search_of(Job(make([]), []), [], None, [f"{key}=interval(0,1)"], launch.parsed_axis, make, 0)
 
 
+@pytest.mark.parametrize("ends", ["1.5,64", "8,1e3"])
+def test_an_interval_of_a_whole_number_is_between_whole_numbers(ends: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^batch_size=interval\({ends}\): batch_size is a whole number.* Next"):
+        search_of(Job(make([]), []), [], None, [f"batch_size=interval({ends})"], launch.parsed_axis, make, 0)
+
+
 @pytest.mark.parametrize(
     ("given", "axes", "words"),
     [
