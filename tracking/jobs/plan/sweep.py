@@ -121,9 +121,8 @@ def resume(runs_dir: str, sweep_id: str, requested: Sequence[Job], multirun: boo
     name_jobs(jobs)
     elsewhere = any(word.startswith("cluster") for word in requested[0].overrides)
     alerted = any(word.startswith("alert.") for word in requested[0].overrides)
-    at_once = any(word.startswith("sweep.jobs_at_once=") for word in requested[0].overrides)
     for job in jobs:
-        if at_once or not job.config.search.phase:  # A search keeps its own number.
+        if not job.config.search.phase:  # A search decides for each job (search_request.py).
             job.config.sweep.jobs_at_once = requested[0].config.sweep.jobs_at_once
         job.config.detach = requested[0].config.detach
         job.config.cluster = requested[0].config.cluster if elsewhere else job.config.cluster

@@ -18,7 +18,7 @@ from tracking.analysis.statistics import counted
 from tracking.jobs.plan import Job, sweep, sweep_summary
 from tracking.jobs.search import answer_record, answer_words, fronts, setting_means, trace_file
 from tracking.jobs.search.fitting_values import first_that_fits
-from tracking.jobs.search.job_of_trial import command_line, job_of_trial
+from tracking.jobs.search.job_of_trial import command_line, job_of_trial, set_jobs_at_once
 from tracking.jobs.search.search_rules import rules_of
 from tracking.jobs.search.trial_of_job import points, seconds_of, trials_of
 from tracking.record import Result, documents, failures
@@ -43,8 +43,8 @@ class SearchJobs:
         self._rules = rules_of(base.config, axes, num_gpus)
         self._budget: Budget = budget_of(base.config.search)
         self._objectives = objectives_of(base.config.search)
-        self.jobs = list(jobs)
-        self._refused = list(refused)  # each with the number of jobs before it
+        self.jobs, self._refused = list(jobs), list(refused)  # the latter each with the number of jobs before it
+        set_jobs_at_once(self.jobs, self._rules)
         self._read: tuple[list[Result | None], list[SearchTrial]] = [], []  # the jobs' results, and their trials
         self._asked_at: tuple[int, int] | None = None  # numbers of jobs and of ended jobs at the last proposal
         self._num_lost: dict[int, int] = {}  # by trial, how often its run was lost
@@ -88,7 +88,7 @@ class SearchJobs:
         words = [command_line(self._base, setting) for setting in self._rules.finalists]
         jobs = [Job(self._make(each), each) for each in words]
         for job in jobs:
-            job.config.sweep.jobs_at_once = 1  # Deciding runs have the machine to themselves.
+            job.config.sweep.jobs_at_once = 1  # They have the machine to themselves.
         return jobs
 
     def next_jobs(self, folder: Path | None = None) -> list[Job]:

@@ -15,7 +15,7 @@ from tracking.analysis.search import DECIDE, Axis
 from tracking.jobs.plan import Job
 from tracking.jobs.search import trace_file
 from tracking.jobs.search.axes import SEARCH_EXAMPLE, axis_of, default_axes
-from tracking.jobs.search.fitting_values import ParsedWord
+from tracking.jobs.search.fitting_values import ParsedWord, checked_request
 from tracking.jobs.search.search_jobs import SearchJobs
 from tracking.jobs.search.search_rules import GROUPS, value_of
 from tracking.request import refusal
@@ -24,7 +24,7 @@ from tracking.request.search_options import is_search, search_name
 
 # Options that each launch gives anew, or that a search decides by itself.
 OF_A_LAUNCH = ("search", "sweep", "trust", "detach", "timeout_sec", "resume", "tracking", "cluster", "alert")
-GIVEN_ANEW = ("tracking.", "cluster", "search.budget", "timeout_sec", "alert.")  # apply to later runs
+GIVEN_ANEW = ("tracking.", "cluster", "search.budget", "timeout_sec", "alert.", "sweep.jobs_at_once")  # of later runs
 SIZES = ("batch_size", "global_batch_size", "model.batch_size", *GROUPS)  # axes that change the samples of a step
 MOST_SETTINGS = 4  # the most that sweep.until_decided takes
 
@@ -44,7 +44,9 @@ def search_of(
             _refuse_plain_sweep(requested.config)
             return None
         words = _unchanged_axes(axes, first)
-        requested = _as_it_began(requested, first, check_unchanged(first, make).timeout_sec)
+        config, requested = requested.config, _as_it_began(requested, first, check_unchanged(first, make).timeout_sec)
+        at_once = checked_request(requested.overrides, words, parsed, make).sweep.jobs_at_once  # as in a new search
+        config.sweep.jobs_at_once = requested.config.sweep.jobs_at_once = at_once  # The queue is made for the former.
     elif is_search(requested.config):
         words = _completed_axes(axes, requested)
     else:
@@ -204,7 +206,6 @@ def _as_it_began(requested: Job, first: Job, timeout_sec: float | None) -> Job:
         search.budget = requested.config.search.budget
     if "timeout_sec" in keys:
         timeout_sec = requested.config.timeout_sec
-    requested.config.sweep.jobs_at_once = first.config.sweep.jobs_at_once  # the queue is made for it
-    began = first.config.search
+    sweep, began = dataclasses.replace(first.config.sweep), first.config.search
     seed = first.config.seed - (1 + (began.block or 0) if began.phase == DECIDE else 0)  # the one that was asked for
-    return Job(dataclasses.replace(first.config, search=search, timeout_sec=timeout_sec, seed=seed), words)
+    return Job(dataclasses.replace(first.config, search=search, sweep=sweep, timeout_sec=timeout_sec, seed=seed), words)

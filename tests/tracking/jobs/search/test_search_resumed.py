@@ -127,6 +127,35 @@ def test_a_resumed_search_has_its_new_runs_where_it_is_told_now() -> None:
     assert job.overrides[:6] == ["model=m", "search=quickest", "search.budget=30runs", *told[1:]]
 
 
+@pytest.mark.parametrize("told", [(), ("sweep.jobs_at_once=3",)])
+def test_a_resumed_search_explores_as_many_at_once_as_a_new_one(told: tuple[str, ...]) -> None:
+    """Its first job took all GPUs, and so had no others beside it."""
+
+    def on_four(words: list[str]) -> RunConfig:
+        config = make([word for word in words if not word.startswith("sweep.")])
+        typed = [int(word.partition("=")[2]) for word in words if word.startswith("sweep.jobs_at_once=")]
+        config.sweep.jobs_at_once = typed[-1] if typed else 4
+        return config
+
+    words = ["model=m", "search=quickest"]
+    begun = search_of(Job(on_four(words), words), [], None, ["batch_size=8,16", "gpus=4,1"], parsed, on_four, 4)
+    assert begun
+    run(begun, most=4)
+    begun.jobs.sort(key=lambda job: -job.config.num_gpus())
+    assert [begun.jobs[0].config.sweep.jobs_at_once, begun.jobs[-1].config.sweep.jobs_at_once] == [1, 4]
+    begun.jobs[-1].result = None  # it waits
+    asked = make([])
+    asked.sweep.resume = "ID"
+    goes_on = search_of(Job(asked, ["sweep.resume=ID", *told]), begun.jobs, None, [], parsed, on_four, 4)
+    assert goes_on
+    at_once = 3 if told else 4
+    assert [begun.jobs[-1].config.sweep.jobs_at_once, asked.sweep.jobs_at_once] == [at_once] * 2
+    later = run(goes_on, most=4)
+    found = {(job.config.search.phase, job.config.num_gpus(), job.config.sweep.jobs_at_once) for job in later}
+    assert ("explore", 1, at_once) in found
+    assert all(number == (at_once if phase == "explore" and gpus < 4 else 1) for phase, gpus, number in found)
+
+
 def test_a_sweep_that_is_no_search_is_not_gone_on_with_as_one() -> None:
     asked = make([])
     asked.sweep.resume = "ID"
