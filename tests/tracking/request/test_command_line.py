@@ -269,3 +269,17 @@ def test_a_job_is_composed_once(words: list[str], monkeypatch: pytest.MonkeyPatc
     jobs = launch.collect(EventStream()).jobs
     assert len(jobs) == (2 if "-m" in words else 1)
     assert len(composed_for) == len(jobs) + (words[0] == "-m"), composed_for  # A sweep has a configuration of its own.
+
+
+@pytest.mark.parametrize("plus", ["", "+", "++"])
+def test_a_declared_option_has_one_name_whatever_is_before_it(plus: str) -> None:
+    plain = [f"{plus}{word}" for word in ("gpus=1,2", "seed=3", "sweep.jobs_at_once=2", "sweep.until_decided=true")]
+    assert hydra_arguments(plain) == [word.lstrip("+") for word in plain]
+    others = [f"{plus}{word}" for word in ("search.from=a", "profile=true", "search=quickest")]
+    assert hydra_arguments(others) == ["search.source=a", "profile.steps=20", "search=quickest"]
+
+
+def test_a_new_option_and_one_of_a_table_keep_their_plus() -> None:
+    words = ["+model.hparams.width=3", "++model.hparams.depth=4", '+program.metrics={a: "(x)"}', "+study=cpu"]
+    assert hydra_arguments(words) == words
+    assert "contradict each other" in refusal_of("++seed=1", "seed=2")

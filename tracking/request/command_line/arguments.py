@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import typing
 from collections.abc import Sequence
 
 from conf.launch_options import PROFILE_STEPS
@@ -11,7 +12,7 @@ from tracking.request.command_line.choices import check_choices, group_names
 from tracking.request.command_line.resumed import check_resumed
 from tracking.request.command_line.sizes import recipes_of_sizes
 from tracking.request.program_command import quoted
-from tracking.request.refusal import HELP, program_advice
+from tracking.request.refusal import HELP, options, program_advice
 
 MULTIRUN = ("-m", "--multirun")
 CONFIG_DIR = ("-cd", "--config-dir")
@@ -67,21 +68,29 @@ def hydra_argument(argument: str) -> str:
     """An argument of launch.py as Hydra takes it: `profile=true` becomes `profile.steps=20`.
 
     - `+search=` and `+target_set=` lose their plus, since the defaults list has these groups.
+    - So do all options that are declared, as in `++gpus=2`: they exist, and are looked for by their plain names.
     - `search.from` becomes `search.source`, since `from` cannot name a field in Python.
     - `study.batch_size` and `model.by_gpus` get a plus, since the rows of a table are new keys to Hydra.
     - A choice that looks like a number is quoted, as in `precision="16"`: Hydra fails on numbers there.
     - So is a version of a stack, as in `stack.torch="2.10"`: as a number it is 2.1.
     """
     argument = re.sub(r"^\+{1,2}(target_set=|search=)", r"\1", argument)
-    argument = re.sub(r"^search\.from=", "search.source=", argument)
-    argument = quoted_texts(argument)
+    argument = re.sub(r"^\+{0,2}search\.from=", "search.source=", argument)
+    argument = quoted_texts(plainly_named(argument))
     # Unquoted, Hydra would sweep over two objectives.
     argument = re.sub(r"^search\.objective=\[?([\w ]*,[\w ,]*)\]?$", r'search.objective="\1"', argument)
     argument = re.sub(r"^(study\.batch_size|model\.by_gpus)=", r"+\1=", argument)
-    match = re.fullmatch(r"(\+{0,2}profile)=(.+)", argument)
+    match = re.fullmatch(r"\+{0,2}profile=(.+)", argument)
     if not match:
         return argument
-    return f"{match[1]}.steps={','.join(PROFILE_STEPS.get(value, value) for value in match[2].split(','))}"
+    return f"profile.steps={','.join(PROFILE_STEPS.get(value, value) for value in match[1].split(','))}"
+
+
+def plainly_named(argument: str) -> str:
+    """The argument without plus signs if it sets a declared option; a table keeps them, to be added to."""
+    plain = argument.lstrip("+")
+    kind = options().get(plain.partition("=")[0]) if plain != argument else None
+    return argument if kind is None or typing.get_origin(kind) is dict else plain
 
 
 def quoted_texts(argument: str) -> str:
@@ -100,10 +109,10 @@ def check_once(words: Sequence[str], arguments: Sequence[str]) -> None:
     `arguments` are the words as Hydra takes them, so `profile=true` and `profile.steps=5` are the same option. Tables
     such as `program.metrics={...}` may be given twice: Hydra merges them.
     """
-    options, given = options_of(arguments), dict[str, tuple[str, str]]()
+    allowed, given = options_of(arguments), dict[str, tuple[str, str]]()
     for word, argument in zip(words, arguments, strict=True):
         key, _, value = argument.lstrip("+").partition("=")
-        if argument not in options or value.startswith("{"):
+        if argument not in allowed or value.startswith("{"):
             continue
         earlier, earlier_value = given.setdefault(key, (word, value))
         if earlier_value != value:
