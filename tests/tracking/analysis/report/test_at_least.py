@@ -64,6 +64,7 @@ def test_pictures_say_in_the_words_and_the_json_which_means_are_bounds(
     for run in runs:
         run["config"] |= {"price": 3.6}
     made = make(runs)
+    assert "That has the lowest mean cost to the target as well: " in made.answer  # The other one's is at least more.
     pictures = {plot.name: plot for plot in made.plots}
     cost, scaling = (pictures[name].plain() for name in ("1-cost", "1-scaling"))
     assert "Hollow: runs missed the target, so the true mean is at least what is drawn" in cost["caption"]
@@ -123,12 +124,13 @@ def test_a_bound_that_is_shown_as_an_exact_factor_is_found(
 
 
 def test_a_bound_below_1_is_no_factor(make: Callable[..., Report], tmp_path: Path) -> None:
-    """Runs that gave up early say nothing of how long their setting takes."""
-    late = repeated(config={"gpus": 2}, steps=STEPS)
+    """Runs that gave up early say nothing of how long their setting takes, nor of what it costs."""
+    late = repeated(config={"gpus": 2, "price": 3.6}, steps=STEPS)
     for run in late:
         run["accuracies"] = (0.1,)
-    made = make(repeated(config={"gpus": 1}, steps=[6 * step for step in STEPS]) + late)
+    made = make(repeated(config={"gpus": 1, "price": 3.6}, steps=[6 * step for step in STEPS]) + late)
     assert "as fast as" not in made.answer
+    assert "lowest mean cost" not in made.answer
     [pair] = made.plain()["comparisons"]
     assert (pair["factor"], pair["factor_bound"]) == (None, "")
     assert table(made, "pairs").text()[0][3] == ""

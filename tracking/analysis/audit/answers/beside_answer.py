@@ -90,26 +90,26 @@ def _not_counted(report: Record, evidence: Evidence, workload: str, claimed: Rec
 
 
 def _cheapest(evidence: Evidence, workload: str, leader: Labels, by_kind: Mapping[str, Record]) -> Iterator[Due]:
-    """The sentence on the setting that the report names. If no run stopped short, its mean must be the lowest."""
+    """The sentence on the setting that the report names, whose mean must be the lowest, and no lower bound."""
     samples = {}
     for setting in evidence.settings(workload):
         if len(sample := evidence.sample(workload, setting, COST)):
             samples[phrases.called(setting)] = sample
-    if len(samples) < 2 or not any(sample.numbers for sample in samples.values()) or evidence.metric == COST:
+    means = {name: moments for name, sample in samples.items() if (moments := moments_of(sample))}
+    lowest = min((moments[1] for moments in means.values()), default=0.0)
+    if len(samples) < 2 or not means or evidence.metric == COST:
+        return
+    if any(samples[name].num_short for name, moments in means.items() if moments[1] == lowest):
         return
     kind = "cheapest" if "cheapest" in by_kind else "cheapest too"
     claimed = by_kind[kind]
     # The record has the name as at the start of a sentence.
     named = {phrases.begun(other): other for other in samples}
     name = named[claimed["setting"]] if kind == "cheapest" else phrases.called(leader)
-    sample, means = samples[name], {other: moments_of(each) for other, each in samples.items()}
-    n, mean, error, _ = means[name] or (0, 0.0, None, None)
-    numbers: dict[str, Any] = {"n": n, "mean": Near(mean, tolerance(COST))}
-    numbers["standard_error"] = Near(error, tolerance(COST), mean)
-    if not any(each.num_short for each in samples.values()):
-        lowest = min(moments[1] for moments in means.values() if moments)
-        numbers["mean"] = That(lambda value: Near(lowest, tolerance(COST)).holds(value), f"the lowest mean, {lowest}")
-    words = phrases.figure(claimed, "≥" if sample.num_short else "", COST, "")
+    n, mean, error, _ = means[name]
+    numbers: dict[str, Any] = {"n": n, "standard_error": Near(error, tolerance(COST), mean)}
+    numbers["mean"] = That(lambda value: Near(lowest, tolerance(COST)).holds(value), f"the lowest mean, {lowest}")
+    words = phrases.figure(claimed, "", COST, "")
     if kind == "cheapest too":
         yield kind, numbers, f"That has the lowest mean cost to the target as well: {words}."
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tracking.analysis.compare import UNTIL_CENSORED, Best, Comparison, Setting, Task, best, estimate, grouping
+from tracking.analysis.compare import UNTIL_CENSORED, Best, Comparison, Setting, Task, estimate, grouping
 from tracking.analysis.report.sentences import phrases
 from tracking.analysis.report.sentences.templates import MOST_NAMED, Sentence
 from tracking.analysis.results import EXPLORING
@@ -72,9 +72,15 @@ def _more_often(title: str, setting: Setting, pairs: Sequence[Comparison]) -> Se
 
 
 def _cheapest(task: Task, metric: str, leader: Setting) -> Sentence | None:
-    """The cheapest setting; None without costs of two settings, or if settings are ranked by cost."""
-    cheapest = best(task, COST)
-    if cheapest is None or metric == COST or sum(setting.measured(COST).n > 0 for setting in task.settings) < 2:
+    """The cheapest setting; None without costs of two settings, or if settings are ranked by cost.
+
+    None if the lowest mean is only a lower bound, too: runs that missed the target leave open what it is.
+    """
+    means = [(mean, setting) for setting in task.settings if (mean := estimate(setting.measured(COST)))]
+    if not means or metric == COST or sum(setting.measured(COST).n > 0 for setting in task.settings) < 2:
+        return None
+    lowest, cheapest = min(means, key=lambda each: (each[0].mean, each[1].name != leader.name))
+    if lowest.bound:
         return None
     values = phrases.figure(cheapest, COST, "")
     if cheapest.name == leader.name:
