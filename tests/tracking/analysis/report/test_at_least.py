@@ -66,6 +66,7 @@ def test_pictures_say_in_the_words_and_the_json_which_means_are_bounds(
     made = make(runs)
     assert "That has the lowest mean cost to the target as well: " in made.answer  # The other one's is at least more.
     pictures = {plot.name: plot for plot in made.plots}
+    assert "Hollow: runs missed the target" in pictures["1-settings"].caption
     cost, scaling = (pictures[name].plain() for name in ("1-cost", "1-scaling"))
     assert "Hollow: runs missed the target, so the true mean is at least what is drawn" in cost["caption"]
     assert "at least (≥) or at most (≤) what is drawn" in scaling["caption"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tracking.analysis.compare import Best, Task, estimate, ranked
 from tracking.analysis.report.pictures.drawing import COLOURS, MOST_BARS, Point, new_figure, plain
 from tracking.analysis.report.pictures.plot import Panel, Plot, drawn
-from tracking.analysis.report.pictures.plot_data import as_point
+from tracking.analysis.report.pictures.plot_data import as_point, bounds_of
 from tracking.base import quantities
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def ranking(task: Task, metric: str, chosen: Best | None) -> Plot | None:
     tied = ", light blue: too little is known to tell it from the best" if chosen.tied else ""
     tied = ", light blue: not tested, since a search looked at the runs" if chosen.searched and tied else tied
     caption = f"{label}: means with standard errors, and each run as a dot; blue: the best mean{tied}"
+    caption += bounds_of(means.values())
     panels = [Panel("", label, means, metric), Panel("", label, runs, metric, RUNS)]
     figure = _draw({name: points[0] for name, points in means.items()}, runs, colours, texts, label)
     return drawn("settings", caption, figure, panels)
@@ -51,7 +52,7 @@ def _draw(
     extra_lines = sum(name.count("\n") for name in names)
     figure, (axes,) = new_figure(8, 1.2 + 0.42 * len(means) + 0.16 * extra_lines)
     for place, (name, point) in enumerate(means.items()):
-        axes.barh(place, point.y, color=colours[name], height=0.62)
+        axes.barh(place, point.y, color="white" if point.bound else colours[name], edgecolor=colours[name], height=0.62)
         axes.errorbar(point.y, place, xerr=point.error or None, color="black", capsize=4, linewidth=1.2)
         values = [run.y for run in runs[name]]
         axes.plot(values, [place] * len(values), "o", color="white", markeredgecolor="black", markersize=4)
