@@ -44,7 +44,7 @@ NOT_SLOWER, SLOWER, CANNOT_TELL = 0, 1, 2
 ON_EVALUATIONS = "Times fall on evaluations: evaluate more often, or give --metric a rate or time/epoch_sec. "
 MORE_TIME = "Give runs more room to reach the target (max_epochs, timeout_sec), or run more seeds"
 WORDS = {NOT_SLOWER: "not slower", SLOWER: "slower", CANNOT_TELL: "cannot tell"}
-SCORE_WORDS = {NOT_SLOWER: "not worse", SLOWER: "worse", CANNOT_TELL: "cannot tell"}  # for evaluation metrics
+SCORE_WORDS = {NOT_SLOWER: "not worse", SLOWER: "worse", CANNOT_TELL: "cannot tell"}  # neither time nor rate
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,7 @@ class GateVerdict:
 
     @property
     def sentence(self) -> str:
-        words = SCORE_WORDS if quantities.is_declared(self.metric) else WORDS
-        return f"{self.metric}: {words[self.code]}: {self.why}"
+        return f"{self.metric}: {_words(self.metric)[self.code]}: {self.why}"
 
     def table(self) -> Table:
         columns = {"": "", "runs": "{:.0f}", "mean ± standard error": "", "reached": "", "failed": ""}
@@ -128,8 +127,7 @@ def by_metric(
     code = compared(slow, fast, 1 + margin, confidence, paired)
     if observed and code != CANNOT_TELL and (observed.mean > 1 + margin) != (code == SLOWER):
         # Runs without the target are compared by rank, which need not agree with their means.
-        said = "slower" if code == SLOWER else "not slower"
-        words = f"most pairs of runs say that the candidate is {said}, and the means say otherwise"
+        words = f"most pairs of runs say that the candidate is {_words(metric)[code]}, and the means say otherwise"
         code, why = CANNOT_TELL, f"{shown}; {words}, {sure}. Repair and repeat the runs without the target"
     elif code == SLOWER:
         why = f"{shown}; {_limit('at least', limits[0])} {sure}"
@@ -150,7 +148,13 @@ def _limit(words: str, ratio: float) -> str:
 
 
 def _noun(metric: str) -> str:
-    return "change for the worse" if quantities.is_declared(metric) else "slowdown"
+    return "slowdown" if _words(metric) is WORDS else "change for the worse"
+
+
+def _words(metric: str) -> dict[int, str]:
+    """The words of a verdict. Times, and rates and steps, which have a unit, are slower; other metrics are worse."""
+    slows = metric.startswith(quantities.TIME) or (metric.startswith(quantities.THROUGHPUT) and unit(metric))
+    return WORDS if slows else SCORE_WORDS
 
 
 def less_often(baseline: Side, candidate: Side, confidence: float) -> Counts | None:

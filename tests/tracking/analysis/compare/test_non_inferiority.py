@@ -285,6 +285,20 @@ def test_a_metric_whose_direction_is_declared_is_judged_by_it(
     assert f"{metric}: {'worse' if code == SLOWER else 'not worse'}: change for the worse " in verdict.sentence
 
 
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("cost/usd", "worse: change for the worse"),
+        ("energy/kwh", "worse: change for the worse"),
+        ("throughput/data_wait_fraction", "worse: change for the worse"),
+        ("throughput/step_ms_p50", "slower: slowdown"),
+        ("time/epoch_sec", "slower: slowdown"),
+    ],
+)
+def test_only_times_and_rates_are_slower(metric: str, words: str) -> None:
+    assert decide(of(10.0, 10.1, 9.9), of(20.0, 20.1, 19.9), metric, 0.03).sentence.startswith(f"{metric}: {words} ")
+
+
 def test_the_table_shows_both_sides() -> None:
     verdict: GateVerdict = decide(of(10.0, 12.0, failed={"oom": 1}), of(10.0, 12.0, given_up=[14.0]), TIME, 0.03)
     assert verdict.table().text() == [
