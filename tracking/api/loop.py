@@ -178,7 +178,7 @@ def time_trial(
     training_device = device_of(device)
     ranks = Ranks.connect()
     is_rank_0 = ranks.size == 1 or dist.get_rank() == 0
-    nodes = nodes_of(ranks)
+    nodes = nodes_of(ranks, training_device)
     run = start_run(options, training_device, nodes, precision, batch_size, called_at) if is_rank_0 else None
     meter = Meter(training_device, ranks, run.journal if run else None, log_every_n_steps)
     trial = Trial(meter, options, run)
@@ -223,9 +223,10 @@ def start_run(
 
 def take_fingerprint(device: torch.device, nodes: Nodes) -> fingerprint.Fingerprint:
     """The fingerprint of this machine, with the GPUs of the processes on it."""
-    here = nodes.processes_here
-    indices = [device.index] if here == 1 else list(range(here))
-    return Collector(repository=script.folder()).finish(torch, indices if device.type == "cuda" else [])
+    gpus: list[int | str] = []
+    if device.type == "cuda":
+        gpus = [device.index] if nodes.processes_here == 1 else [*nodes.gpus_here]
+    return Collector(repository=script.folder()).finish(torch, gpus)
 
 
 def finish_loop(trial: Trial, meter: Meter, run: ScriptRun | None, options: TrialOptions) -> None:

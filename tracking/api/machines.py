@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
 from tracking.api.script_process import THIS_PROCESS
@@ -25,10 +26,14 @@ FOLDER_VISIBLE_SEC = 10.0  # A shared file system may show a new folder late.
 
 @dataclass(frozen=True)
 class Nodes:
-    """The machines of a run: `node_by_rank` has the machine's name for each rank; `rank` is this process's."""
+    """The machines of a run: `node_by_rank` has the machine's name for each rank; `rank` is this process's.
+
+    `gpu_by_rank` has the UUID of each rank's GPU, where it was asked for.
+    """
 
     node_by_rank: tuple[str, ...]
     rank: int = 0
+    gpu_by_rank: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -42,6 +47,12 @@ class Nodes:
     @property
     def processes_here(self) -> int:
         return self.node_by_rank.count(self.name)
+
+    @property
+    def gpus_here(self) -> list[str]:
+        """The UUIDs of the GPUs of the processes on this machine."""
+        by_rank = zip(self.node_by_rank, self.gpu_by_rank, strict=True)
+        return list(dict.fromkeys(gpu for name, gpu in by_rank if name == self.name))
 
     def leads_other_node(self) -> bool:
         """Whether this is the first process of a non-head node."""
@@ -81,10 +92,14 @@ class Nodes:
         return facts
 
 
-def nodes_of(ranks: Ranks) -> Nodes:
-    """The machine of every rank. A collective call."""
+def nodes_of(ranks: Ranks, device: torch.device | None = None) -> Nodes:
+    """The machine of every rank, and its GPU if `device` is this process's. A collective call."""
     rank = dist.get_rank() if ranks.size > 1 else 0
-    return Nodes(unique_names(ranks.gather_texts(json.dumps(identity()))), rank)
+    names = unique_names(ranks.gather_texts(json.dumps(identity())))
+    if device is None:
+        return Nodes(names, rank)
+    uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}" if device.type == "cuda" else ""
+    return Nodes(names, rank, tuple(ranks.gather_texts(uuid)))
 
 
 def identity(environ: Mapping[str, str] = os.environ) -> list[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from tracking.api import loop
-from tracking.api.machines import Nodes
+from tracking.api import loop, machines
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 2), ("cuda", 2), ("cuda:1", 1)])
@@ -23,16 +24,17 @@ def test_a_device_without_a_number_is_the_current_gpu(
 
 
 @pytest.mark.parametrize(
-    ("device", "nodes", "expected"),
+    ("device", "names", "expected"),
     [
         ("cuda:2", ("a",), [2]),
-        ("cuda:0", ("a", "a"), [0, 1]),
+        ("cuda:0", ("a", "a"), ["GPU-6", "GPU-7"]),  # a launcher may hide the other GPUs from each
+        ("cuda:0", ("a", "b", "a"), ["GPU-6", "GPU-8"]),
         ("cuda:0", ("a", "b"), [0]),
         ("cpu", ("a", "a"), []),
     ],
 )
 def test_the_gpus_of_a_machine_are_those_of_its_processes(
-    device: str, nodes: tuple[str, ...], expected: list[int], monkeypatch: pytest.MonkeyPatch
+    device: str, names: tuple[str, ...], expected: list[int | str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Sequence[Any]] = []
 
@@ -43,5 +45,12 @@ def test_the_gpus_of_a_machine_are_those_of_its_processes(
             asked.append(indices)
 
     monkeypatch.setattr(loop, "Collector", Collector)
-    loop.take_fingerprint(torch.device(device), Nodes(nodes))
+    ranks: Any = SimpleNamespace(size=1, gather_texts=lambda own: [own] * len(names))
+    monkeypatch.setattr(machines, "unique_names", lambda _: names)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid="6"))
+    nodes = machines.nodes_of(ranks, torch.device(device))
+    assert nodes.gpu_by_rank == ("" if device == "cpu" else "GPU-6",) * len(names)
+    if device != "cpu":
+        nodes = replace(nodes, gpu_by_rank=tuple(f"GPU-{6 + rank}" for rank in range(len(names))))
+    loop.take_fingerprint(torch.device(device), nodes)
     assert list(asked[0]) == expected
