@@ -120,7 +120,7 @@ def run(part: Part, command: WorkerCommand, co_tenants: CoTenants | None, **begi
 
 def started(part: Part, command: WorkerCommand, co_tenants: CoTenants | None, output: int) -> Started:
     """Start the worker in its own session: a signal to the supervisor's group does not reach it."""
-    if part.config.is_program() and not command.contained:
+    if leaves_daemons(part.config, command):
         processes.adopt_orphans()  # of a worker that is killed; see `end`
     environ = {**command.env, **interruption.prepared(part.folder, part.config)}
     locks = [part.lock] if part.lock >= 0 else []
@@ -231,8 +231,13 @@ def end(process: Started, command: WorkerCommand, config: RunConfig) -> None:
     stop([process])
     if command.contained:
         end_container(process, command.ending)
-    elif config.is_program():
+    if leaves_daemons(config, command):
         processes.kill_other_sessions(KILL_SEC)
+
+
+def leaves_daemons(config: RunConfig, command: WorkerCommand) -> bool:
+    """Whether a killed worker may leave processes here: a program's, unless an engine's service ends its container."""
+    return config.is_program() and not command.ending
 
 
 def end_container(process: Started, ending: Sequence[str]) -> None:

@@ -12,8 +12,8 @@ from tests.support.composing import composed
 from tracking.jobs.handover.forked_worker import key_of
 from tracking.jobs.node import machine_shares
 from tracking.jobs.node.machine_shares import Core
-from tracking.jobs.node.worker_process import loaded_with
-from tracking.jobs.worker_command import worker_command
+from tracking.jobs.node.worker_process import leaves_daemons, loaded_with
+from tracking.jobs.worker_command import WorkerCommand, worker_command
 
 CORES = [Core(number // 16, (number,)) for number in range(32)]
 SHARES = machine_shares.cut(8, CORES, {f"GPU-{number}": number // 4 for number in range(8)}, 1)
@@ -50,3 +50,17 @@ def test_where_the_user_sets_mkls_threads_each_number_of_processes_has_a_server(
 ) -> None:
     servers = {server([0], monkeypatch, "gpus=0", f"cpu_processes={number}", MKL_NUM_THREADS="2") for number in (1, 2)}
     assert len(servers) == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "leaves"),
+    [
+        (WorkerCommand(["python"], {}), True),
+        (WorkerCommand(["apptainer"], {}, contained=True), True),  # its processes are the launcher's own
+        (WorkerCommand(["podman"], {}, contained=True, ending=["podman", "rm"]), False),
+    ],
+)
+def test_a_program_may_leave_processes_that_no_service_ends(command: WorkerCommand, leaves: bool) -> None:
+    program = composed(["model=program", "program.command=true", "gpus=0"])
+    assert leaves_daemons(program, command) is leaves
+    assert not leaves_daemons(composed(["gpus=0"]), command), "its ranks die with it"
