@@ -18,7 +18,7 @@ from tracking.request.refusal import escaped
 RESUMING_OPTIONS = ("checkpoint_every_", "cluster.max_requeues")  # with these, a run may continue after an interruption
 WORD_PATTERN = re.compile(r"[A-Za-z_][\w.+-]*", re.ASCII)  # needs no quotes for Hydra, except for HYDRA_KEYWORDS
 HYDRA_KEYWORDS = ("true", "false", "null", "none", "nan", "inf", "yes", "no", "on", "off")
-REQUESTS = re.compile(r"\+{0,2}search=.*|sweep\.until_decided=(?i:true|yes|on|1)")
+REQUESTS = re.compile(r"""\+{0,2}search=.*|sweep\.until_decided=["']?(?i:true|yes|y|on|[1-9]\d*)["']?""")
 BUDGET_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h|gpu-hours|usd|runs)")
 MOST_OF_A_BUDGET = 1e6  # of any unit; a larger number is a slip, and its prices have no meaning
 SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}

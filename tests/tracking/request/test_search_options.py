@@ -395,3 +395,15 @@ def test_what_a_search_does_not_heed_is_refused(more: list[str], words: str) -> 
 def test_a_search_that_goes_on_may_be_given_another_budget() -> None:
     words = ["sweep.resume=ID", "search.budget=2h"]
     assert checks.check_job(composed(words), words, [], []).search.budget == "2h"
+
+
+@pytest.mark.parametrize("value", ["true", "True", "yes", "y", "ON", "1", "2", '"true"', "'y'"])
+def test_a_sweep_decides_however_true_is_written(value: str) -> None:
+    word = f"sweep.until_decided={value}"
+    assert composed([word]).sweep.until_decided
+    assert launch.axes_of(["-m", word, "batch_size=8,16"]) == ["batch_size=8,16"]
+
+
+@pytest.mark.parametrize("value", ["false", "no", "0", '"false"'])
+def test_a_sweep_does_not_decide_where_it_is_told_not_to(value: str) -> None:
+    assert launch.axes_of(["-m", f"sweep.until_decided={value}", "batch_size=8,16"]) == []
