@@ -102,7 +102,7 @@ def line(points: Sequence[Point], key: str) -> dict[str, Any]:
     expected: dict[str, Any] = {"x": numbers(xs), "y": _near(means, near)}
     expected |= {"error": _near(errors, 100 * near)} if any(errors) else {}
     bounds = {name: [each == sign for each in signs] for name, sign in (("at_least", "≥"), ("at_most", "≤"))}
-    return expected | {name: found for name, found in bounds.items() if any(found)}
+    return expected | {name: column for name, column in bounds.items() if any(column)}
 
 
 def _near(expected: Sequence[float], near: float) -> That:
