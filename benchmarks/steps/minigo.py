@@ -184,7 +184,7 @@ def main(argv: list[str] | None = None) -> int:
     began = time.monotonic()
     arena.warm_up(evaluates=False)
     note({"compile and capture/sec": time.monotonic() - began})
-    note(of_steps(arena._self_play.search, place, arguments.repeats))
+    note(of_steps(arena._self_play.searches[0], place, arguments.repeats))
     note(of_generations(arena, arguments, window))
     note(of_training(net, window, arguments, place))
     began = time.monotonic()

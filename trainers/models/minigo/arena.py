@@ -92,7 +92,7 @@ class Arena:
 
     def warm_up(self, evaluates: bool) -> None:
         """Make all searches; on a GPU or with compilation, also compile and capture them. No game is played."""
-        searches = [self._self_play.search, *(self._searcher(name).search for name in self._nets)]
+        searches = [*self._self_play.searches, *(self._searcher(name).search for name in self._nets)]
         searches += [self._pro_search] if evaluates and self.pro_moves else []
         if self.place.device.type == "cuda" or self.place.compile:
             for search in searches:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from trainers.models.minigo.network import GoNet, Outputs
+from trainers.ops.compiling import raise_recompile_limit
 
 Weights = list[torch.Tensor]
 
@@ -19,6 +20,8 @@ class Evaluator:
         self.dtype = dtype
         self._weights = [tensor.clone() for tensor in folded(net, dtype)]
         device = self._weights[0].device
+        if compile:
+            raise_recompile_limit(16)  # Each search has two shapes: its roots, and the leaves of a step.
         self._evaluate: Callable[..., Outputs] = torch.compile(evaluate, dynamic=False) if compile else evaluate
         self._format = torch.channels_last if device.type == "cuda" else torch.contiguous_format
 

@@ -14,6 +14,7 @@ from trainers.ops.tree_search import Dice, Search
 
 SELF_PLAY, NEVER = range(2)  # keys of random numbers by use
 PARTS = 1 << 16
+FEWER = (2, 4)  # the slots over these are those of the smaller searches
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,18 @@ class Played:
 
 
 class SelfPlay:
-    """Plays the games with these numbers in the slots of a search."""
+    """Plays the games with these numbers in the slots of a search.
+
+    A step takes as long with few games as with many. So when half of the slots have no game any more, a search of the
+    other half goes on, and later one of a quarter.
+    """
 
     def __init__(self, rules: Rules, search: Search, customs: Customs, numbers: torch.Tensor, seed: int) -> None:
-        self.rules, self.search, self.customs, self._seed = rules, search, customs, seed
+        self.rules, self.customs, self._seed = rules, customs, seed
+        slots = search.trees.num_games
+        self.searches = [search, *(search.first(slots // part) for part in FEWER if slots >= part)]
         self._numbers = torch.cat([numbers, numbers.new_zeros(1)])  # The last entry is for slots without a game.
-        self._num_games, self._slots = len(numbers), search.trees.num_games
+        self._num_games, self._slots = len(numbers), slots
 
     @torch.no_grad()
     def play(self, generation: int) -> Played:
@@ -61,13 +68,19 @@ class SelfPlay:
         game = torch.arange(self._slots, device=device).clamp(max=self._num_games)
         begun = torch.tensor(min(self._slots, self._num_games), device=device)
         start = rules.start(self._slots, device)
-        self.search.restart(torch.ones_like(start.over), start)
+        search = self.searches[0]
+        search.restart(torch.ones_like(start.over), start)
         active = game < self._num_games
-        while bool(active.any()):  # the only wait for the device in a move
+        while running := int(active.sum()):  # the only wait for the device in a move
+            smallest = [search for search in self.searches if search.trees.num_games >= running][-1]
+            if smallest is not search:  # No game waits for a slot any more.
+                left = active.argsort(descending=True, stable=True)[: smallest.trees.num_games]
+                search.trees.move_up(left)
+                search, game, active, start = smallest, game[left], active[left], start.take(left)
             dice = Dice(self._numbers[game], self._seed, generation, SELF_PLAY)
-            boards = self.search.trees.roots().map(torch.clone)
-            self.search.run(active, dice)
-            counts, values = self.search.counts().clone(), self.search.trees.root_values()
+            boards = search.trees.roots().map(torch.clone)
+            search.run(active, dice)
+            counts, values = search.counts().clone(), search.trees.root_values()
             self._keep(kept, active, game, boards, counts)
             moves = chosen(counts, boards, dice, self.customs.temperature_moves)
             resigned = active & (values < self.customs.resign_at) & ~self._never(game, generation)
@@ -77,14 +90,14 @@ class SelfPlay:
             place = torch.where(ended, game, self._num_games)
             winners.scatter_(0, place, winner)
             lengths.scatter_(0, place, boards.moves.long() + 1)
-            evaluations = active.sum() * self.search.settings.readouts
+            evaluations = active.sum() * search.settings.readouts
             sums += torch.stack([(active & ~resigned).sum(), evaluations, resigned.sum()])
-            self.search.advance(moves, active & ~ended)
+            search.advance(moves, active & ~ended)
             following = begun + ended.cumsum(dim=0) - 1
             game = torch.where(ended, following, game).clamp(max=self._num_games)
             begun = begun + ended.sum()
             active = game < self._num_games
-            self.search.restart(ended & active, start)
+            search.restart(ended & active, start)
         return self._played(kept, lengths[:-1], winners[:-1], sums)
 
     def _keep(

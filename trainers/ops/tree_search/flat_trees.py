@@ -60,6 +60,19 @@ class Trees(NamedTuple):
     def num_nodes(self) -> int:
         return self.visits.shape[1]
 
+    def first(self, games: int) -> Trees:
+        """Return the trees of the first games, which share the memory of these."""
+        boards = self.boards.map(lambda tensor: tensor[: games * self.num_nodes])
+        return Trees(boards, *(tensor[:games] for tensor in self[1:]))
+
+    def move_up(self, games: torch.Tensor) -> None:
+        """Move these games, int64 [H], to the first places; what was there is lost."""
+        for tensor in self.boards:
+            of_games = tensor.view(self.num_games, self.num_nodes, *tensor.shape[1:])
+            of_games[: len(games)] = of_games[games]
+        for tensor in self[1:]:
+            tensor[: len(games)] = tensor[games]
+
     def roots(self) -> Boards:
         """Return the boards of the roots, as views."""
         return self.boards.map(lambda tensor: tensor.view(self.num_games, self.num_nodes, *tensor.shape[1:])[:, 0])

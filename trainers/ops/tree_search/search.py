@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -79,12 +80,23 @@ class Search:
         self._active = torch.zeros(games, dtype=torch.bool, device=device)  # The graph reads this tensor.
         self._graph: torch.cuda.CUDAGraph | None = None
         self._graphs = graphs and device.type == "cuda"
+        self._memory = torch.cuda.graph_pool_handle() if self._graphs else None
         self._offsets = torch.arange(games, device=device)[:, None] * settings.nodes
         if device.type == "cuda":
             from trainers.ops.tree_search import descent_triton as descent
         else:
             from trainers.ops.tree_search import descent  # type: ignore[no-redef]
         self._select, self._back_up = descent.select, descent.back_up
+
+    def first(self, games: int) -> Search:
+        """Return a search in the trees of the first games.
+
+        On a GPU its graph has the same memory as this one's: run only one at a time.
+        """
+        search = copy.copy(self)
+        search.trees, search._graph = self.trees.first(games), None
+        search._active, search._offsets = self._active[:games].clone(), self._offsets[:games]
+        return search
 
     @torch.no_grad()
     def run(self, active: torch.Tensor, dice: Dice) -> None:
@@ -157,7 +169,7 @@ class Search:
                 self._step()
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        with torch.cuda.graph(self._graph, pool=self._memory):
             self._step()
         self._active.copy_(active)
 

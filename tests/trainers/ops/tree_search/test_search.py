@@ -46,17 +46,21 @@ def test_the_kernels_grow_the_same_trees() -> None:
         assert torch.equal(kernels[name], tensor), name
 
 
-def counted(device: torch.device) -> list[list[list[int]]]:
-    """The roots' visits at three moves in succession."""
-    search = Search(RULES, table(RULES, device=device), Settings(24, 4), GAMES, device)
+def counted(device: torch.device, left: list[int] | None = None) -> list[list[list[int]]]:
+    """Visits of the roots at three moves in succession; after the first, only of the games that are left."""
+    search, numbers = Search(RULES, table(RULES, device=device), Settings(24, 4), GAMES, device), torch.arange(GAMES)
     boards = opened(RULES, GAMES).map(lambda tensor: tensor.to(device))
     search.restart(torch.ones(GAMES, dtype=torch.bool, device=device), boards)
     visits = []
-    for _ in range(3):
+    for move in range(3):
         active = ~search.trees.roots().over
-        search.run(active, Dice(torch.arange(GAMES, device=device), 1))
+        search.run(active, Dice(numbers.to(device), 1))
         visits.append(search.counts().tolist())
         search.advance(search.counts().argmax(dim=1), active)
+        if left and not move:
+            numbers, visits = torch.tensor(left), [[visits[0][game] for game in left]]
+            search.trees.move_up(numbers.to(device))
+            search = search.first(len(left))
     return visits
 
 
@@ -64,6 +68,7 @@ def counted(device: torch.device) -> list[list[list[int]]]:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_a_captured_search_on_a_gpu_visits_what_the_cpus_does() -> None:
     assert counted(torch.device("cuda")) == counted(CPU)
+    assert counted(torch.device("cuda"), left=[1, 4]) == counted(CPU, left=[1, 4])
 
 
 def test_a_move_keeps_the_tree_below_it_and_games_that_are_left_out_keep_theirs() -> None:
@@ -85,6 +90,10 @@ def test_a_tree_keeps_no_more_nodes_than_there_is_room_for() -> None:
         search.run(every & ~search.trees.roots().over, Dice(torch.arange(3), 1))
         search.advance(search.counts().argmax(dim=1), every & ~search.trees.roots().over)
         assert search.trees.counts.max() <= settings.kept
+
+
+def test_games_that_are_left_go_on_in_a_smaller_search_as_among_the_others() -> None:
+    assert counted(CPU, left=[1, 4]) == [[visits[1], visits[4]] for visits in counted(CPU)]
 
 
 def test_noise_is_a_games_own_wherever_it_is_played() -> None:
