@@ -238,18 +238,3 @@ def test_an_image_of_another_size_than_annotated_is_refused(tmp_path: Path) -> N
         list(small(tmp_path).train_loader(2, 0, ALONE))
     with pytest.raises(ConfigError, match=words.format("val2017")):
         list(small(tmp_path).eval_loader(2, ALONE))
-
-
-def test_splits_of_other_categories_are_refused(tmp_path: Path) -> None:
-    describe(tmp_path, "train2017", [Picture(LYING, SOME)])
-    describe(tmp_path, "val2017", [Picture(LYING, SOME)], categories=(2, 9, 10))
-    with pytest.raises(ConfigError, match=r"train2017\.json and .*val2017\.json have different categories"):
-        small(tmp_path)
-
-
-@pytest.mark.parametrize(("empty", "other", "use"), [("train", "val", "train"), ("val", "train", "evaluate")])
-def test_a_file_without_an_object_is_refused(tmp_path: Path, empty: str, other: str, use: str) -> None:
-    describe(tmp_path, f"{empty}2017", [Picture(LYING, [CROWD]), Picture(LYING)])
-    describe(tmp_path, f"{other}2017", [Picture(LYING, SOME)])
-    with pytest.raises(ConfigError, match=rf"instances_{empty}2017\.json: no image has an object to {use} on"):
-        small(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from copy import copy
 from typing import TYPE_CHECKING, Any
@@ -61,11 +62,7 @@ class CocoData:
         num_threads: int | None = None,
         max_image_pixels: int = MAX_IMAGE_PIXELS,
     ) -> None:
-        if train.class_ids != val.class_ids:
-            raise ConfigError(
-                f"dataset={name}: {train.annotations} and {val.annotations} have different categories. Next: give two"
-                " files of one dataset"
-            )
+        _check_categories(name, train, val)
         for index in (train, val):
             for note in index.notes:
                 log.warning("%s: %s", index.annotations, note)
@@ -128,3 +125,19 @@ class CocoData:
                 num_threads = threads_per_process(shard.num_local)
             self._reader = JpegReader(shard.device, num_threads, self.decode, self.max_image_pixels)
         return self._reader
+
+
+def _check_categories(name: str, train: CocoIndex, val: CocoIndex) -> None:
+    """Raise ConfigError if a label is not the same category in both splits."""
+    ours, theirs = (list(zip(index.class_ids, index.class_names, strict=True)) for index in (train, val))
+    for first, other in itertools.zip_longest(ours, theirs):
+        if first != other:
+            raise ConfigError(
+                f"dataset={name}: {train.annotations} and {val.annotations} have different categories. The first is"
+                f" {_category(first)} in the former and {_category(other)} in the latter. Next: give two files of one"
+                " dataset"
+            )
+
+
+def _category(category: tuple[int, str] | None) -> str:
+    return "missing" if category is None else f"id {category[0]} {category[1]!r}"
