@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from conf.schema import RunConfig
 from conf.target import text
 from tracking.base import quantities
 from tracking.base.number_text import significant
@@ -42,9 +43,13 @@ class LiveRun:
     remarks: list[str] = field(default_factory=list)
     signs: Signs = field(default_factory=Signs)
     is_reported: bool = False  # whether the last line, after its end, was printed
+    unreadable: str = ""  # why the run cannot be read
 
     def __post_init__(self) -> None:
-        self.config = run_folder.read_config(self.folder)
+        try:
+            self.config = run_folder.read_config(self.folder)
+        except ValueError as error:
+            self.config, self.unreadable = RunConfig(), f"{run_folder.CONFIG} cannot be read: {error}"
         self.name = self.name or self.folder.name
         self._offsets: dict[str, int] = {}
         self._now_sec = 0.0
@@ -55,6 +60,8 @@ class LiveRun:
 
     def read(self) -> None:
         """Read what is new in the folder; while the file system is away, nothing changes."""
+        if self.unreadable:
+            return
         with suppress(OSError, ValueError):
             for file in [run_folder.JOURNAL, *node_records.other_journals(self.folder)]:
                 for record, offset in journal.read(self.folder / file, self._offsets.get(file, 0)):
@@ -110,18 +117,18 @@ class LiveRun:
 
     @property
     def has_ended(self) -> bool:
-        return self.result is not None
+        return self.result is not None or bool(self.unreadable)
 
     @property
     def has_failed(self) -> bool:
-        """Whether the run failed; a run that its search stopped did not."""
+        """Whether the run failed, or cannot be read; a run that its search stopped did not fail."""
         failure = self.result.failure if self.result else None
-        return failure is not None and failure.kind != "search"
+        return bool(self.unreadable) or (failure is not None and failure.kind != "search")
 
     @property
     def state(self) -> str:
         if self.result is None:
-            return self.phase
+            return "unreadable" if self.unreadable else self.phase
         if self.result.failure and not self.has_failed:
             return "stopped"
         return f"failed: {self.result.failure.kind}" if self.result.failure else self.result.status
@@ -155,6 +162,8 @@ class LiveRun:
     def warnings(self, now_ms: int) -> list[str]:
         """Warnings for the user, one a line."""
         words = list(self.remarks)
+        if self.unreadable:
+            return [self.unreadable]
         if self.result is not None:
             return words + ([self.result.failure.message] if self.result.failure else [])
         if diverged := self.signs.diverged():

@@ -91,10 +91,18 @@ def test_runs_beside_others_say_nothing_of_a_run_alone(runs: Path, capsys: pytes
     assert "it is slow" not in watched(capsys, "--once", str(folder))[1]
 
 
-def test_a_folder_of_which_no_run_can_be_read_is_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (training(runs) / run_folder.CONFIG).write_text("of_later: 1\n")
-    assert main(["watch", "--once", str(next(runs.iterdir()))]) == 0
-    assert "has no run yet, or none that this version can read" in capsys.readouterr().err
+@pytest.mark.parametrize("damaged", ["of_later: 1\n", "model: [\n", ""])
+def test_a_run_whose_config_cannot_be_read_is_shown_and_fails(
+    runs: Path, capsys: pytest.CaptureFixture[str], damaged: str
+) -> None:
+    sweep = studied.make_sweep(runs, studied.SWEEP, "sqlite:///none.db", 2)
+    good, bad = (studied.make_run(sweep, studied.config(seed=seed), "sqlite:///none.db") for seed in (1, 2))
+    (bad / run_folder.CONFIG).write_text(damaged)
+    code, printed = watched(capsys, "--every", "3")  # It ends, since all that can be read has ended.
+    lines = sorted(printed.splitlines())
+    assert code == 1
+    assert lines[0].startswith(f"{good.name}: finished")
+    assert lines[1].startswith(f"{bad.name}: unreadable; config.yaml cannot be read: ")
 
 
 def test_a_run_that_its_search_stopped_has_not_failed(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
