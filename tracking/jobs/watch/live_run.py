@@ -35,7 +35,7 @@ class LiveRun:
     folder: Path
     name: str = ""
     phase: str = "not started"
-    epoch: float = 0
+    epoch: float = 0  # the present one; after the run's end, the last one that was trained or evaluated
     schedule: attempts.Schedule = field(default_factory=attempts.Schedule)
     result: Result | None = None
     nodes: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -53,6 +53,7 @@ class LiveRun:
         self.name = self.name or self.folder.name
         self._offsets: dict[str, int] = {}
         self._now_sec = 0.0
+        self._trained: float = 0  # the last epoch that was ended or evaluated
         self._created_ms = run_folder.read_info(self.folder).created_ms
         self._resumed_ms = 0  # when the present attempt began; 0 for the first
         self._last_ms: dict[str, int] = {}  # the time of each node's newest record in the present attempt
@@ -69,6 +70,8 @@ class LiveRun:
                     with suppress(ValueError, TypeError, LookupError, AttributeError):  # Skip foreign records.
                         self._see(record, HEAD if file == run_folder.JOURNAL else node_records.node_of(file))
             self.result = run_folder.read_result(self.folder)
+        if self.result is not None:  # A loop begins an epoch after its last evaluation, and does not train it.
+            self.epoch = self._trained
 
     def _see(self, record: Record, node: str) -> None:
         if node != HEAD and record.time_ms < self._resumed_ms:
@@ -95,6 +98,8 @@ class LiveRun:
         self.phase = PHASES.get(key, self.phase)
         self._now_sec = event.clock_sec
         self.schedule.see(event)
+        if key in ("epoch_stop", "eval_accuracy") and typed_json.is_number(values.get("epoch_num")):
+            self._trained = values["epoch_num"]
         if key == attempts.RESUME:
             self._resumed(event.time_ms)
         elif key == "epoch_start" and typed_json.is_number(values.get("epoch_num")):

@@ -45,6 +45,14 @@ def test_a_line_says_how_far_how_fast_and_how_long(runs: Path, capsys: pytest.Ca
     )
 
 
+def test_the_epoch_of_an_ended_run_is_the_last_that_it_trained(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = studied.make_run(runs, studied.config(), "sqlite:///none.db", accuracies=(0.5, 0.95), max_epochs=4)
+    log = studied.Writer(folder / run_folder.JOURNAL, run_folder.now_ms())
+    log.event("epoch_start", 9.0, epoch_num=3)  # as the loop of a script does after each evaluation
+    _, printed = watched(capsys, "--once")
+    assert ": finished, epoch 2 of 4, " in printed
+
+
 def test_each_machine_has_its_usage_and_warnings_of_its_own(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = training(runs)
     log = Journal(folder / node_records.file_of(run_folder.JOURNAL, "b"))
