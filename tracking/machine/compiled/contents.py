@@ -79,7 +79,10 @@ def with_paths(content: bytes, folder: Path) -> bytes:
 
 
 def _children(content: bytes) -> Mapping[str, str]:
-    group = json.loads(content)
+    try:
+        group = json.loads(content)
+    except (ValueError, RecursionError):
+        group = None
     children = group.get(CHILDREN) if isinstance(group, dict) else None
     if not isinstance(children, dict) or not all(isinstance(path, str) for path in children.values()):
         raise ValueError("is not a Triton group")

@@ -21,8 +21,8 @@ LEVEL = 1  # higher levels make machine code little smaller and take longer
 def export(target: Path, folders: Mapping[str, Path], identity: Mapping[str, str]) -> dict[str, File]:
     """Write `target` atomically. Returns its files by name.
 
-    `folders` has the names of `contents.ROOTS`. Raises ValueError if nothing was compiled, or if a file changes
-    meanwhile, and OSError.
+    `folders` has the names of `contents.ROOTS`. Raises ValueError if nothing was compiled, if a group is torn, or if a
+    file changes meanwhile, and OSError.
     """
     paths = dict(_carried(folders))
     listed = {name: _described(name, path) for name, path in paths.items()}
@@ -72,4 +72,9 @@ def _described(name: str, path: Path) -> File:
 def _content(name: str, path: Path) -> bytes:
     with files.opened(path, "rb") as file:
         content: bytes = file.read()
-    return contents.with_names(content) if path.name.startswith(contents.GROUP) else content
+    if not path.name.startswith(contents.GROUP):
+        return content
+    try:
+        return contents.with_names(content)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}. Next: remove it; its kernel is compiled anew") from None

@@ -111,7 +111,10 @@ def _unpack(
             os.fchmod(target.fileno(), 0o600)
             _copy(content, target, file, member.filename)
         if place.name.startswith(contents.GROUP):
-            place.write_bytes(contents.with_paths(place.read_bytes(), (folders[root] / path).parent))
+            try:
+                place.write_bytes(contents.with_paths(place.read_bytes(), (folders[root] / path).parent))
+            except ValueError as error:
+                raise zipfile.BadZipFile(f"{member.filename}: {error}") from None
     if missing:
         raise zipfile.BadZipFile(f"{len(missing)} of {len(listed)} files are missing")
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import stat
 import warnings
 import zipfile
@@ -149,6 +150,23 @@ def test_where_nothing_was_compiled_there_is_nothing_to_export(tmp_path: Path, t
     with pytest.raises(ValueError, match="no compiled code found"):
         export(tmp_path / "none", there, HERE)
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b'{"child_paths": {"kern', b"\xff\xfe", b"[" * 100_000, b"[]"])
+def test_a_torn_group_is_named_with_what_to_do(
+    tmp_path: Path, folders: Folders, there: Folders, content: bytes
+) -> None:
+    group = folders["triton"] / "KEY/__grp__kernel.json"
+    group.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{re.escape(str(group))}: is not a Triton group\. Next: remove it"):
+        export(tmp_path / "torn.zip", folders, HERE)
+    assert not (tmp_path / "torn.zip").exists()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contents, "with_names", lambda _: content)
+        export(tmp_path / "torn.zip", folders, HERE)
+    with pytest.raises(ValueError, match=r"torn\.zip: is damaged: .*__grp__kernel\.json: is not a Triton group"):
+        import_file(tmp_path / "torn.zip", there, HERE, trust=False)
+    assert not held(there)
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.3, 0.7, 0.99])
