@@ -120,7 +120,7 @@ def init(arguments: argparse.Namespace) -> int:
     config.save()
     for name in FOLDERS:
         settings.private_folder(home / name)
-    if certificate.ensure(config):
+    if certificate.ensure(config.names, home / "tls"):
         print(f"{home}/tls/certificate.pem is new, for the new names. Next: copy it to the users' machines")
     Server(config).database.initialise()
     print(f"{home}: ready. Next: python -m deploy.native --home {home} start")

@@ -6,7 +6,7 @@ import ipaddress
 import subprocess
 from pathlib import Path
 
-from deploy.native.settings import ServerError, Settings, private_folder, write_private
+from deploy.native.settings import ServerError, private_folder, write_private
 
 DAYS = 825  # the longest lifetime that all clients accept
 OUR_SUBJECT = "tracking server"
@@ -25,19 +25,19 @@ def install(home: Path, certificate: Path | None, key: Path | None) -> None:
         write_private(folder / "key.pem", key.read_text(encoding="utf-8"))
 
 
-def ensure(settings: Settings) -> bool:
-    """Make a self-signed certificate, unless one exists that covers every name.
+def ensure(names: list[str], folder: Path) -> bool:
+    """Make a self-signed certificate in `folder`, unless one exists that covers every name.
 
-    Returns whether it replaces another one, which the users' machines trust.
+    Returns whether it replaces another one, which the users' machines trust. The operator's own is left alone.
     """
-    folder = private_folder(settings.home / "tls")
+    private_folder(folder)
     path = folder / "certificate.pem"
     exists = path.exists()
     if exists and (
-        OUR_SUBJECT not in openssl_output(path, "-subject") or all(covers_name(path, name) for name in settings.names)
+        OUR_SUBJECT not in openssl_output(path, "-subject") or all(covers_name(path, name) for name in names)
     ):
         return False
-    self_sign(settings.names, folder)
+    self_sign(names, folder)
     return exists
 
 

@@ -19,6 +19,7 @@ from click import Context
 from packaging.requirements import Requirement
 
 from deploy import compose_init
+from deploy.native import certificate
 from deploy.native.postgresql import PostgreSQL
 from deploy.native.services import AUTH_INI, TEMPLATE, MLflow
 from deploy.native.settings import Settings
@@ -113,6 +114,27 @@ def test_no_password_has_a_default_and_all_are_generated(tmp_path: Path) -> None
     before = path.read_text(), (tmp_path / "compose/tls/key.pem").read_text()
     assert compose_init.main(["mlflow.example.org"], tmp_path) == 0
     assert (path.read_text(), (tmp_path / "compose/tls/key.pem").read_text()) == before
+
+
+@pytest.mark.slow
+def test_another_host_name_gets_a_certificate_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "compose").mkdir()
+    made = tmp_path / "compose/tls/certificate.pem"
+    for name, is_new in (("a.example.org", False), ("b.example.org", True), ("b.example.org", False)):
+        assert compose_init.main([name], tmp_path) == 0
+        assert certificate.covers_name(made, name)
+        assert ("certificate.pem is new, for the new name. Next: copy it" in capsys.readouterr().out) is is_new
+
+
+@pytest.mark.parametrize("name", ["my host", "a\nADMIN_PASSWORD=x", "a\n", "", "a,DNS:b", "$(id)"])
+def test_what_is_no_host_name_is_refused_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        compose_init.main([name], tmp_path)
+    assert refused.value.code == 2
+    assert f"HOST_NAME {name!r}: not a host name. Allowed: letters" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def options_of(command: list[str], environ: dict[str, Any]) -> dict[str, object]:
