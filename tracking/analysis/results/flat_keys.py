@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,12 +31,17 @@ def differing(settings: Sequence[Values]) -> list[tuple[str, list[Any]]]:
     """Keys whose values differ, largest relative change first; then those without one, such as text, by name."""
     keys = dict.fromkeys(key for setting in settings for key in setting)
     rows = [(key, [setting.get(key, NONE) for setting in settings]) for key in keys]
-    rows = [(key, values) for key, values in rows if any(value != values[0] for value in values)]
+    rows = [(key, values) for key, values in rows if not all(_same(value, values[0]) for value in values)]
     return sorted(rows, key=lambda row: (-abs(relative_change(row[1]) or 0.0), row[0]))
 
 
+def _same(value: Any, other: Any) -> bool:
+    """Whether two values are equal; NaN is the same as NaN."""
+    return bool(value == other) or repr(value) == repr(other)
+
+
 def relative_change(values: Sequence[Any]) -> float | None:
-    """The largest change from the first value, as a signed share of it; None unless all are numbers."""
+    """The largest change from the first value, as a signed share of it; None unless all are finite numbers."""
     numbers = [number(value) for value in values]
     first = numbers[0]
     if first is None:
@@ -49,5 +55,6 @@ def relative_change(values: Sequence[Any]) -> float | None:
 
 
 def number(value: Any) -> float | None:
-    """The value as a float; None for text, such as a version, and for booleans."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """The value as a float; None for text, such as a version, for booleans, and for what is not finite."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and math.isfinite(value) else None

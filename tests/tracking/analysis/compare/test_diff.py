@@ -186,6 +186,17 @@ def test_a_change_is_relative_to_the_size_of_the_first_value_and_none_of_what_is
     assert relative_change([1.0, None]) is None
 
 
+def test_nan_is_the_same_as_nan_and_a_change_to_or_from_it_has_no_size() -> None:
+    nan, other_nan, inf = float("nan"), float("nan"), math.inf
+    rows = differing(
+        [{"a": nan, "b": [nan], "c": nan, "d": 1.0}, {"a": other_nan, "b": [other_nan], "c": 2.0, "d": 3.0}]
+    )
+    assert [key for key, _ in rows] == ["d", "c"]
+    for values in ([1.0, nan], [nan, 1.0], [1.0, 2.0, nan], [1.0, inf], [inf, 1.0], [0, nan]):
+        assert relative_change(values) is None
+        assert change_words(values) == ""
+
+
 def test_cells_stay_short() -> None:
     assert flat({"a": [{"b": 1}], "c": {}, "d": None}, into_lists=True) == {"a.0.b": 1, "c": "(none)", "d": None}
     assert flat({"a": [3, 1], "b": {"c": 2}}) == {"a": [3, 1], "b.c": 2}
