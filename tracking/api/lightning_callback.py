@@ -16,7 +16,7 @@ from conf.schema import ConfigError
 from tracking.analysis.results import UNCOUNTED_TAG
 from tracking.api import script
 from tracking.api.loop import RATE_KEYS
-from tracking.api.machines import nodes_of
+from tracking.api.machines import SharedTarget, nodes_of
 from tracking.api.metric_names import MetricNames
 from tracking.api.options import TrialOptions, checked
 from tracking.api.samples import decimal, first_dimension, known_batches, loss_of, processes_per_batch, sample_count
@@ -27,7 +27,7 @@ from tracking.base import quantities
 from tracking.machine.environment import Collector, fingerprint
 from tracking.measure.steps import rank_parts
 from tracking.measure.training import Meter, Ranks, summary
-from tracking.record import attempts, journal
+from tracking.record import journal
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl
@@ -69,7 +69,7 @@ class TimeTrial(Callback):
         self._folder = ""
         self._pid = 0  # the training process
         self._called_at = 0.0  # monotonic time at which the script called the training
-        self._reached = False
+        self._target = SharedTarget(self._options.target)
         self._epoch_samples = 0
         self._in_epoch = False
         self._epochs: Epochs | None = None
@@ -95,7 +95,7 @@ class TimeTrial(Callback):
         nodes.sample_others(self._folder, lambda: self._take_fingerprint(trainer), ranks, run_journal)
         self._meter = Meter(trainer.strategy.root_device, ranks, run_journal, self._options.log_every_n_steps)
         self._meter.is_ddp = rank_parts.is_ddp(trainer)
-        self._reached, self._epoch_samples, self._in_epoch = False, 0, False
+        self._target, self._epoch_samples, self._in_epoch = SharedTarget(self._options.target), 0, False
         self._epochs, self._names = Epochs(trainer), MetricNames(self._options.names)
         num_batches = known_batches(trainer.num_training_batches)
         self._meter.start(max_epochs=self._epochs.planned(trainer), num_batches=num_batches)
@@ -207,8 +207,7 @@ class TimeTrial(Callback):
         self._meter.event("eval_accuracy", value, **epoch, **samples, step=self._meter.step, metrics=metrics)
         curves = {quantities.EVAL + name: value for name, value in metrics.items()}
         self._meter.metrics(curves | ({"epoch": epoch["epoch_num"]} if epoch else {}))
-        if not self._reached and attempts.reached(metrics, targets):
-            self._reached = True
+        if self._target.is_first_reached_by(metrics, self._meter.ranks):
             self._meter.note_energy(quantities.ENERGY_TO_ACCURACY_JOULES)
             trainer.should_stop = trainer.should_stop or self._options.stop_at_target
 
@@ -225,7 +224,7 @@ class TimeTrial(Callback):
         meter.note_energy(quantities.ENERGY_JOULES)
         meter.end()
         targets = self._options.target
-        meter.event("run_stop", status="success" if self._reached or not targets else "aborted")
+        meter.event("run_stop", status="success" if self._target.reached or not targets else "aborted")
         unknown_figures = () if meter.knows_samples else RATE_KEYS
         if self._run is not None:
             gpu = self._run.environment.get("env.gpu", "")

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from conf.schema import ConfigError
 from tracking.api import script
-from tracking.api.machines import Nodes, nodes_of
+from tracking.api.machines import Nodes, SharedTarget, nodes_of
 from tracking.api.metric_names import MetricNames
 from tracking.api.options import TrainingSetup, TrialOptions, checked, script_seed
 from tracking.api.samples import decimal, sample_count
@@ -24,7 +24,7 @@ from tracking.machine.environment import Collector, fingerprint
 from tracking.measure.programs import EvaluationInterval
 from tracking.measure.steps import batches, optimizer_steps
 from tracking.measure.training import Meter, Ranks, summary
-from tracking.record import attempts, journal
+from tracking.record import journal
 
 RATE_KEYS = (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.ENERGY_JOULES_PER_SAMPLE)
 
@@ -43,7 +43,7 @@ class Trial:
         self._last_was_within_epoch = False  # whether the last evaluation was within an epoch, as far as the loop tells
         self._num_epochs = 1
         self._num_trained = 0  # stretches of steps that have ended, each at an evaluation
-        self.reached = False
+        self._target = SharedTarget(options.target)
         self.knows_epochs = True  # whether the loop tells the epoch of each evaluation
         self.evaluated_each_epoch = True  # whether every two evaluations were one epoch apart
 
@@ -61,6 +61,11 @@ class Trial:
             self._meter.times_waits = self._meter.is_batch_fetched
         self._meter.batch_ready(num_samples, ready_now=False)
         self._meter.step_done(None if detached_loss is None else detached_loss.clone(), self._num_steps)
+
+    @property
+    def reached(self) -> bool:
+        """Whether the target is reached."""
+        return self._target.reached
 
     def forget_samples(self) -> None:
         """Note that the numbers of samples are unknown, so the run has no rate."""
@@ -93,7 +98,10 @@ class Trial:
             self._close_evaluation()
 
     def evaluate(self, metrics: Mapping[str, float], epoch: float | None = None) -> bool:
-        """Note an evaluation, after `epoch` epochs if known. Returns whether the target is reached, now or before."""
+        """Note an evaluation, after `epoch` epochs if known. Returns whether the target is reached, now or before.
+
+        In a process group the target is reached when rank 0's metrics reach it. A collective call.
+        """
         if not isinstance(metrics, Mapping):
             raise ConfigError(
                 f"trial.evaluate({metrics!r}): not metrics. Allowed: values by name, such as {{'accuracy': 0.95}}"
@@ -115,8 +123,7 @@ class Trial:
         if self.knows_epochs:
             self._evaluations.note(position, 0)
         self._meter.metrics({quantities.EVAL + name: value for name, value in values.items()} | {"epoch": epoch})
-        if not self.reached and attempts.reached(values, self._options.target):
-            self.reached = True
+        if self._target.is_first_reached_by(values, self._meter.ranks):
             self._meter.note_energy(quantities.ENERGY_TO_ACCURACY_JOULES)
         self._close_evaluation()
         return self.reached

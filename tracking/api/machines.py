@@ -1,8 +1,12 @@
-"""The machines of a script's run. The head node has the run. Each other node has a companion, which samples it."""
+"""The processes of a script's run: their machines, and whether they have reached the target.
+
+The head node has the run. Each other node has a companion, which samples it.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -13,11 +17,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from conf.target import Target
 from tracking.api.script_process import THIS_PROCESS
 from tracking.api.script_run import say
 from tracking.machine.environment import fingerprint
 from tracking.measure.training import Ranks
-from tracking.record import Journal, documents, node_records, run_folder
+from tracking.record import Journal, attempts, documents, node_records, run_folder
 
 # Variables with the number of a process's machine, from torchrun, Slurm and Lightning's plain environment.
 NODE_NUMBER_VARIABLES = ("GROUP_RANK", "SLURM_NODEID", "NODE_RANK")
@@ -90,6 +95,40 @@ class Nodes:
             documents.write_json(folder / node_records.file_of(run_folder.FINGERPRINT, self.name), facts)
         THIS_PROCESS.start_companion(folder, None, self.name, [gpu["uuid"] for gpu in facts.get("used", [])])
         return facts
+
+
+@dataclass
+class SharedTarget:
+    """Whether the `targets` are reached: by rank 0's metrics, so that all ranks stop at the same evaluation."""
+
+    targets: Mapping[str, Target]
+    reached: bool = False
+    _reported: bool = False  # whether it was said that the ranks' metrics differ
+
+    def is_first_reached_by(self, metrics: Mapping[str, float], ranks: Ranks) -> bool:
+        """Note the metrics of an evaluation. A collective call."""
+        if self.reached or not self.targets:
+            return False
+        local = torch.tensor([metrics.get(name, math.nan) for name in self.targets], dtype=torch.float64)
+        by_rank = ranks.gather(local)
+        self._report_differing(by_rank)
+        self.reached = attempts.reached(dict(zip(self.targets, by_rank[0].tolist(), strict=True)), self.targets)
+        return self.reached
+
+    def _report_differing(self, by_rank: torch.Tensor) -> None:
+        """Report once, on rank 0, a metric that is not the same on all ranks."""
+        if self._reported or torch.allclose(by_rank, by_rank[0].expand_as(by_rank), rtol=1e-4, equal_nan=True):
+            return
+        self._reported = True
+        if dist.get_rank() == 0:
+            values = "; ".join(
+                f"{name}={', '.join(f'{value:.4g}' for value in column)}"
+                for name, column in zip(self.targets, by_rank.T.tolist(), strict=True)
+            )
+            say(
+                f"the target's metric differs between the processes, and that of rank 0 counts. By rank: {values}."
+                " Next: reduce it over the processes, e.g. self.log(..., sync_dist=True) or dist.all_reduce"
+            )
 
 
 def nodes_of(ranks: Ranks, device: torch.device | None = None) -> Nodes:

@@ -1,4 +1,4 @@
-"""Scripts that train on several machines: each is sampled, compared and named, as the launcher does it."""
+"""Scripts of several processes: all stop at one evaluation; each machine is sampled, compared and named."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from tests.support import slurm_cluster
 from tests.support.commands import HANGS_SEC, environment
 from tests.support.folders import wait_for
 from tests.tracking.api import own_script
-from tracking.api.machines import unique_names
+from tracking.api.machines import SharedTarget, unique_names
+from tracking.lightning import time_trial
+from tracking.measure.training import Ranks
 from tracking.record import documents, journal, node_records, run_folder
 
 TRIAL = {"runs_dir": "runs", "offline": True, "system_metrics_interval_sec": 0.2, "log_every_n_steps": 2}
@@ -101,3 +105,47 @@ def test_processes_of_a_machine_have_its_name_and_machines_of_one_name_a_number_
     first, second = json.dumps(["host", "0"]), json.dumps(["host", "1"])
     assert unique_names([first, first, second, second]) == ("host", "host", "host-1", "host-1")
     assert unique_names([json.dumps(["a", "0"]), json.dumps(["b", "1"])]) == ("a", "b")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_all_ranks_reach_the_target_by_the_first_ones_metric_and_it_says_once_that_they_differ(
+    rank: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_ranks = [[0.4, 0.95], [0.95, 0.5], [0.3, 0.3]]
+    monkeypatch.setattr(dist, "get_rank", lambda: rank)
+    target = SharedTarget({"accuracy": 0.9})
+    hits = []
+    for values in of_ranks:
+        by_rank = torch.tensor(values, dtype=torch.float64)[:, None]
+        monkeypatch.setattr(Ranks, "gather", lambda self, local, by_rank=by_rank: by_rank)
+        hits.append(target.is_first_reached_by({"accuracy": values[rank]}, Ranks(2)))
+    assert hits == [False, True, False]
+    words = capsys.readouterr().out
+    assert words.count("differs between the processes, and that of rank 0 counts") == (1 if rank == 0 else 0)
+    assert rank or "By rank: accuracy=0.4, 0.95. Next: reduce it over the processes, e.g. self.log(..., sync" in words
+    assert target.reached
+
+
+def test_a_metric_that_is_the_same_or_no_number_on_all_ranks_is_not_told_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Ranks, "gather", lambda self, local: torch.stack([local, local * (1 + 1e-7)]))
+    target = SharedTarget({"accuracy": 0.9, "loss": "<=1"})
+    assert not target.is_first_reached_by({"accuracy": 0.95}, Ranks(2))
+    assert not target.is_first_reached_by({"accuracy": 0.95, "loss": float("nan")}, Ranks(2))
+    assert target.is_first_reached_by({"accuracy": 0.95, "loss": 0.5}, Ranks(2))
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "reached"), [(0.95, True), (0.5, False)])
+def test_a_loop_on_another_rank_stops_when_the_first_one_does(
+    first: float, reached: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dist, "get_rank", lambda: 1)
+    with time_trial({"accuracy": 0.9}, runs_dir=str(tmp_path), offline=True, device="cpu") as trial:
+        trial.step(8)
+        trial.open_evaluation()
+        with monkeypatch.context() as two:
+            two.setattr(Ranks, "gather", lambda self, local: torch.stack([torch.full_like(local, first), local]))
+            assert trial.evaluate({"accuracy": 1.45 - first}, epoch=1) is reached
