@@ -93,9 +93,11 @@ class Trial:
     def evaluation(self) -> Iterator[None]:
         """A context around an evaluation, which times it. Call `evaluate` inside, at its end."""
         self.open_evaluation()
-        yield
-        if self._evaluating:
-            self._close_evaluation()
+        try:
+            yield
+        finally:
+            if self._evaluating:
+                self._close_evaluation()
 
     def evaluate(self, metrics: Mapping[str, float], epoch: float | None = None) -> bool:
         """Note an evaluation, after `epoch` epochs if known. Returns whether the target is reached, now or before.

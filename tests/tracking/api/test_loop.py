@@ -223,3 +223,17 @@ def test_the_step_after_an_evaluation_within_an_epoch_is_told_apart(tmp_path: Pa
     ]  # fmt: skip
     rows = [record.values for record, _ in journal.read(only_run(tmp_path) / run_folder.JOURNAL)]
     assert [row["eval_interval_samples"] for row in rows if "eval_interval_samples" in row] == [32]
+
+
+def test_steps_after_an_evaluation_that_raised_are_training(tmp_path: Path) -> None:
+    with time_trial(
+        {"accuracy": 0.9}, runs_dir=str(tmp_path), offline=True, device="cpu", system_metrics_interval_sec=0
+    ) as trial:
+        trial.step(8)
+        with pytest.raises(MemoryError), trial.evaluation():
+            raise MemoryError("out of memory")  # as a script catches it, to go on with a smaller batch
+        trial.step(8)
+        trial.evaluate({"accuracy": 0.5})
+    keys = [event.key for event in journal.events(only_run(tmp_path) / run_folder.JOURNAL)]
+    kept = [key for key in keys if key.startswith("eval_") or key == "epoch_start"]
+    assert kept[:4] == ["epoch_start", "eval_start", "eval_stop", "epoch_start"]
