@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
@@ -24,13 +25,21 @@ class TrialSession:
         self._options = options
         self._context: AbstractContextManager[Trial] | None = None
         self.trial: Trial | None = None
+        self._model: Any = None
+        self._trained_models: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def begin(self, **defaults: Any) -> Trial:
-        """Start a run. `defaults` hold for options that the script has not set."""
+    def begin(self, model: Any, **defaults: Any) -> Trial:
+        """Start a run. `defaults` hold for options that the script has not set.
+
+        If this session has trained the `model` before, the run is noted as the rest of a training.
+        """
         if self.trial is not None:
             self._exit_context(RuntimeError("another training began before this one had ended"))
         self._context = time_trial(**defaults | self._options)
         self.trial = self._context.__enter__()
+        self._model = model
+        if model in self._trained_models:
+            self.trial.note_continued()
         self._former_excepthook = sys.excepthook
         sys.excepthook = self._record_exception
         return self.trial
@@ -40,6 +49,9 @@ class TrialSession:
             self._exit_context(None)
 
     def _exit_context(self, error: BaseException | None) -> None:
+        if self.trial is not None and self.trial.has_steps:
+            self._trained_models.add(self._model)
+        self._model = None
         context, self._context, self.trial = self._context, None, None
         sys.excepthook = self._former_excepthook
         assert context is not None

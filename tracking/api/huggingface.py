@@ -37,6 +37,7 @@ class HuggingFaceTimeTrial(TrainerCallback):  # type: ignore[misc, unused-ignore
         self._session, self._target = TrialSession(target=targets, **options), targets
         self._stop_at_target = stop_at_target
         self._samples = 0
+        self._epochs_before = 0.0  # epochs of the checkpoint that the training continues
         self._forward_hook: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -47,11 +48,14 @@ class HuggingFaceTimeTrial(TrainerCallback):  # type: ignore[misc, unused-ignore
         self._samples = 0
         self._forward_hook = model.register_forward_pre_hook(self._count_samples, with_kwargs=True)
         hparams = {"learning_rate": args.learning_rate, "gradient_accumulation_steps": args.gradient_accumulation_steps}
-        self._session.begin(
-            name=type(model).__name__[:40], device=args.device, batch_size=args.per_device_train_batch_size,
+        trial = self._session.begin(
+            model, name=type(model).__name__[:40], device=args.device, batch_size=args.per_device_train_batch_size,
             precision="bf16-mixed" if args.bf16 else "16-mixed" if args.fp16 else "32-true",
             params=hparams | {"max_epochs": args.num_train_epochs, "optimizer/name": str(args.optim)},
         )  # fmt: skip
+        self._epochs_before = (state.epoch or 0.0) if state.global_step else 0.0
+        if state.global_step:
+            trial.note_continued(self._epochs_before)
 
     def _count_samples(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if module.training:
@@ -83,7 +87,7 @@ class HuggingFaceTimeTrial(TrainerCallback):  # type: ignore[misc, unused-ignore
         numbers = {name: value for name, value in evaluated.items() if isinstance(value, int | float)}
         by_name = {name.removeprefix(EVAL_PREFIX): value for name, value in numbers.items()}
         values = {name: value for name, value in by_name.items() if name not in TRAINER_METRICS}
-        if self._session.trial.evaluate(values, epoch=state.epoch) and self._stop_at_target:
+        if self._session.trial.evaluate(values, epoch=state.epoch - self._epochs_before) and self._stop_at_target:
             control.should_training_stop = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

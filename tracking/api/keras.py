@@ -32,6 +32,7 @@ class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]
         self._session = TrialSession(target=target or {}, batch_size=batch_size, **device_option | options)
         self._batch_size, self._num_samples = batch_size, num_samples
         self._stop_at_target = stop_at_target
+        self._epochs_before: int | None = None  # `initial_epoch`; None until the first epoch begins
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         check_device()
@@ -40,9 +41,16 @@ class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]
         if optimizer is not None:
             params["optimizer/name"] = optimizer.name
         name = type(self.model).__name__
-        trial = self._session.begin(name=name, precision=keras.config.dtype_policy().name, params=params)
+        trial = self._session.begin(self.model, name=name, precision=keras.config.dtype_policy().name, params=params)
         if self._batch_size is None:
             trial.forget_samples()
+        self._epochs_before = None
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        if self._session.trial is not None and self._epochs_before is None:
+            self._epochs_before = epoch
+            if epoch:
+                self._session.trial.note_continued(epoch)
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         if self._session.trial is not None:
@@ -63,7 +71,8 @@ class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]
             return
         values = {name: float(value) for name, value in (logs or {}).items()}
         validated = {name: value for name, value in values.items() if name.startswith("val_")}
-        if self._session.trial.evaluate(validated or values, epoch=epoch + 1) and self._stop_at_target:
+        epochs_trained = epoch + 1 - (self._epochs_before or 0)
+        if self._session.trial.evaluate(validated or values, epoch=epochs_trained) and self._stop_at_target:
             self.model.stop_training = True
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:

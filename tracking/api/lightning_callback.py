@@ -15,7 +15,7 @@ import torch
 from conf.schema import ConfigError
 from tracking.analysis.results import UNCOUNTED_TAG
 from tracking.api import script
-from tracking.api.loop import RATE_KEYS
+from tracking.api.loop import CONTINUED, RATE_KEYS
 from tracking.api.machines import SharedTarget, nodes_of
 from tracking.api.metric_names import MetricNames
 from tracking.api.options import TrialOptions, checked
@@ -108,7 +108,7 @@ class TimeTrial(Callback):
         samples_source = "given" if self._samples else "first dimension of the batch"
         tags = {"clock": "script", "samples": samples_source + sharing}
         if trainer.global_step or continues_training(self, pl_module):  # This fit is only a part of the training.
-            tags[UNCOUNTED_TAG] = "goes on from an earlier fit or a checkpoint"
+            tags[UNCOUNTED_TAG] = CONTINUED
         return ScriptRun(self._options, setup, facts, tags, self._called_at)
 
     def _take_fingerprint(self, trainer: pl.Trainer) -> fingerprint.Fingerprint:

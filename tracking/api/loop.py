@@ -13,19 +13,19 @@ import torch
 import torch.distributed as dist
 
 from conf.schema import ConfigError
-from tracking.api import script
-from tracking.api.machines import Nodes, SharedTarget, nodes_of
+from tracking.analysis.results import UNCOUNTED_TAG
+from tracking.api.machines import Nodes, SharedTarget, device_of, nodes_of, take_fingerprint
 from tracking.api.metric_names import MetricNames
 from tracking.api.options import TrainingSetup, TrialOptions, checked, script_seed
 from tracking.api.samples import decimal, sample_count
 from tracking.api.script_run import ScriptRun, write_failure
 from tracking.base import quantities
-from tracking.machine.environment import Collector, fingerprint
 from tracking.measure.programs import EvaluationInterval
 from tracking.measure.steps import batches, optimizer_steps
 from tracking.measure.training import Meter, Ranks, summary
 from tracking.record import journal
 
+CONTINUED = "goes on from an earlier fit or a checkpoint"  # so a run is only a part of the training
 RATE_KEYS = (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.ENERGY_JOULES_PER_SAMPLE)
 
 
@@ -66,6 +66,18 @@ class Trial:
     def reached(self) -> bool:
         """Whether the target is reached."""
         return self._target.reached
+
+    @property
+    def has_steps(self) -> bool:
+        return self._meter.step > 0
+
+    def note_continued(self, epochs_before: float = 0) -> None:
+        """Note that this is only the rest of a training, so that no mean counts the run."""
+        if self._run is not None:
+            explanation = f"of this fit alone; the framework's own count was {epochs_before:g} when it began"
+            tags = {UNCOUNTED_TAG: CONTINUED} | ({"epochs": explanation} if epochs_before else {})
+            self._run.tags.update(tags)
+            self._run.journal.tags(tags)
 
     def forget_samples(self) -> None:
         """Note that the numbers of samples are unknown, so the run has no rate."""
@@ -207,14 +219,6 @@ def time_trial(
         raise
 
 
-def device_of(given: torch.device | str | None) -> torch.device:
-    """The device that trains, with its number if it is a GPU: without one, the current GPU."""
-    device = torch.device(given or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if device.type == "cuda" and device.index is None:
-        return torch.device("cuda", torch.cuda.current_device())
-    return device
-
-
 def start_run(
     options: TrialOptions, device: torch.device, nodes: Nodes, precision: str | None, batch_size: int | None,
     called_at: float,
@@ -228,14 +232,6 @@ def start_run(
     run.node_by_rank = nodes.node_by_rank
     run.link()
     return run
-
-
-def take_fingerprint(device: torch.device, nodes: Nodes) -> fingerprint.Fingerprint:
-    """The fingerprint of this machine, with the GPUs of the processes on it."""
-    gpus: list[int | str] = []
-    if device.type == "cuda":
-        gpus = [device.index] if nodes.processes_here == 1 else [*nodes.gpus_here]
-    return Collector(repository=script.folder()).finish(torch, gpus)
 
 
 def finish_loop(trial: Trial, meter: Meter, run: ScriptRun | None, options: TrialOptions) -> None:

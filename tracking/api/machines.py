@@ -18,9 +18,10 @@ import torch
 import torch.distributed as dist
 
 from conf.target import Target
+from tracking.api import script
 from tracking.api.script_process import THIS_PROCESS
 from tracking.api.script_run import say
-from tracking.machine.environment import fingerprint
+from tracking.machine.environment import Collector, fingerprint
 from tracking.measure.training import Ranks
 from tracking.record import Journal, attempts, documents, node_records, run_folder
 
@@ -129,6 +130,22 @@ class SharedTarget:
                 f"the target's metric differs between the processes, and that of rank 0 counts. By rank: {values}."
                 " Next: reduce it over the processes, e.g. self.log(..., sync_dist=True) or dist.all_reduce"
             )
+
+
+def device_of(given: torch.device | str | None) -> torch.device:
+    """The device that trains, with its number if it is a GPU: without one, the current GPU."""
+    device = torch.device(given or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
+def take_fingerprint(device: torch.device, nodes: Nodes) -> fingerprint.Fingerprint:
+    """The fingerprint of this machine, with the GPUs of the processes on it."""
+    gpus: list[int | str] = []
+    if device.type == "cuda":
+        gpus = [device.index] if nodes.processes_here == 1 else [*nodes.gpus_here]
+    return Collector(repository=script.folder()).finish(torch, gpus)
 
 
 def nodes_of(ranks: Ranks, device: torch.device | None = None) -> Nodes:

@@ -88,7 +88,7 @@ class ScriptRun:
         self._pid = os.getpid()
         self._process, self._uri = process, options.uri
         self._missing = list(options.target)  # the target's metrics that no evaluation has had
-        self._tags = tags
+        self.tags = tags
         self._linked = False  # whether the script's own run in MLflow is noted
         self.node_by_rank: tuple[str, ...] = ()  # the machine of each rank
         self._evaluated = False  # whether an evaluation was noted; the first one reports missing metrics
@@ -163,7 +163,7 @@ class ScriptRun:
             missing = ", ".join(self._missing)
             if missing and not self._evaluated:
                 say(f"target={missing}: was not evaluated. Next: call trial.evaluate in your loop")
-            if missing and self._evaluated and UNCOUNTED_TAG not in self._tags:  # Not a measured miss of the target.
+            if missing and self._evaluated and UNCOUNTED_TAG not in self.tags:  # Not a measured miss of the target.
                 self.journal.tags({UNCOUNTED_TAG: f"no evaluation had the target's {missing}"})
             spread = summary.steps_by_node(meter.windows, self.node_by_rank)
             summary.write(self.config, self.folder, self.journal, meter.windows, measured, "samples", without, spread)

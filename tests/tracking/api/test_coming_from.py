@@ -14,6 +14,8 @@ import torch
 
 from conf.schema import ConfigError
 from tests.support.commands import HANGS_SEC, ROOT, environment
+from tracking.analysis.results import UNCOUNTED_TAG
+from tracking.api.driven import TrialSession
 from tracking.record import Record, journal, run_folder
 
 pytestmark = pytest.mark.slow
@@ -130,6 +132,68 @@ def test_a_target_that_trainer_will_not_evaluate_is_told_of_as_it_begins(
         "target=accuracy: is never evaluated. Next: set TrainingArguments(eval_strategy='epoch')"
         in capsys.readouterr().out
     )
+
+
+def tags_and_epochs(runs: Path) -> list[tuple[str | None, str | None, list[float]]]:
+    """Why each run is not counted, what it says of its epochs, and those at its evaluations."""
+    found = []
+    for run in sorted(runs.iterdir()):
+        rows = [record for record, _ in journal.read(run / run_folder.JOURNAL)]
+        tags = {key: value for row in rows if row.kind == "tags" for key, value in row.values.items()}
+        epochs = [event.values["epoch_num"] for event in events(run, "eval_accuracy")]
+        found.append((tags.get(UNCOUNTED_TAG), tags.get("epochs"), epochs))
+    return found
+
+
+CONTINUED, COUNT = "goes on from an earlier fit or a checkpoint", "the framework's own count was"
+
+
+def test_a_session_notes_a_model_that_it_trained_before_as_continued(tmp_path: Path) -> None:
+    session = TrialSession(runs_dir=str(tmp_path), offline=True, device="cpu")
+    first, second = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+    for model, num_steps in ((first, 0), (first, 1), (second, 1), (first, 1)):  # without a step nothing was trained
+        trial = session.begin(model)
+        for _ in range(num_steps):
+            trial.step(8)
+        session.end()
+    assert [uncounted for uncounted, _, _ in tags_and_epochs(tmp_path)] == [None, None, None, CONTINUED]
+
+
+def test_a_huggingface_training_from_a_checkpoint_is_not_counted(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs transformers: uv sync --group frameworks")
+    from timetrial import HuggingFaceTimeTrial
+
+    trial = HuggingFaceTimeTrial(runs_dir=str(tmp_path / "runs"), offline=True)
+    arguments = transformers.TrainingArguments(str(tmp_path / "out"), use_cpu=True, report_to="none")
+    state, control = transformers.TrainerState(global_step=30, epoch=1.5), transformers.TrainerControl()
+    trial.on_train_begin(arguments, state, control, model=torch.nn.Linear(2, 2))
+    trial.on_step_end(arguments, state, control)
+    state.epoch = 2.0
+    trial.on_evaluate(arguments, state, control, metrics={"eval_accuracy": 0.5})
+    trial.on_train_end(arguments, state, control)
+    [found] = tags_and_epochs(tmp_path / "runs")
+    assert found == (CONTINUED, f"of this fit alone; {COUNT} 1.5 when it began", [0.5])
+
+
+def test_a_keras_fit_from_a_later_epoch_on_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    pytest.importorskip("keras", reason="needs keras: uv sync --group frameworks")
+    from timetrial import KerasTimeTrial
+
+    trial = KerasTimeTrial(runs_dir=str(tmp_path), offline=True, device="cpu")
+    for first in (0, 2):
+        trial.set_model(torch.nn.Linear(2, 2))
+        trial.set_params({"epochs": first + 2})
+        trial.on_train_begin()
+        for epoch in (first, first + 1):
+            trial.on_epoch_begin(epoch)
+            trial.on_train_batch_end(0)
+            trial.on_epoch_end(epoch, {"val_accuracy": 0.5})
+        trial.on_train_end()
+    assert tags_and_epochs(tmp_path) == [
+        (None, None, [1, 2]),
+        (CONTINUED, f"of this fit alone; {COUNT} 2 when it began", [1, 2]),
+    ]
 
 
 @pytest.mark.exhaustive

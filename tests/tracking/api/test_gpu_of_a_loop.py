@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tracking.api import loop, machines
+from tracking.api import machines
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 2), ("cuda", 2), ("cuda:1", 1)])
@@ -19,8 +19,8 @@ def test_a_device_without_a_number_is_the_current_gpu(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
-    assert loop.device_of(given) == torch.device("cuda", expected)
-    assert loop.device_of("cpu") == torch.device("cpu")
+    assert machines.device_of(given) == torch.device("cuda", expected)
+    assert machines.device_of("cpu") == torch.device("cpu")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_the_gpus_of_a_machine_are_those_of_its_processes(
         def finish(self, module: Any, indices: Sequence[Any]) -> None:
             asked.append(indices)
 
-    monkeypatch.setattr(loop, "Collector", Collector)
+    monkeypatch.setattr(machines, "Collector", Collector)
     ranks: Any = SimpleNamespace(size=1, gather_texts=lambda own: [own] * len(names))
     monkeypatch.setattr(machines, "unique_names", lambda _: names)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid="6"))
@@ -52,5 +52,5 @@ def test_the_gpus_of_a_machine_are_those_of_its_processes(
     assert nodes.gpu_by_rank == ("" if device == "cpu" else "GPU-6",) * len(names)
     if device != "cpu":
         nodes = replace(nodes, gpu_by_rank=tuple(f"GPU-{6 + rank}" for rank in range(len(names))))
-    loop.take_fingerprint(torch.device(device), nodes)
+    machines.take_fingerprint(torch.device(device), nodes)
     assert list(asked[0]) == expected
