@@ -43,6 +43,7 @@ from tracking.record import (
 from tracking.store import server
 
 END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+HELD_SIGNALS = (*END_SIGNALS, signal.SIGCHLD)  # A DataLoader's handler of SIGCHLD raises if a worker was killed.
 
 
 class ScriptJournal(Journal):
@@ -214,7 +215,7 @@ class ScriptRun:
 
 @contextmanager
 def signals_held_back() -> Iterator[None]:
-    """Hold back signals that end this process. The last one takes effect after the block."""
+    """Hold back signals that end or interrupt this process. The last one that ends it takes effect after the block."""
     if threading.current_thread() is not threading.main_thread():  # Python allows handlers only in the main thread.
         yield
         return
@@ -223,19 +224,18 @@ def signals_held_back() -> Iterator[None]:
     def note(signum: int, frame: FrameType | None) -> None:
         received.append(signum)
 
-    former = {number: signal.signal(number, note) for number in END_SIGNALS if signal.getsignal(number) is not None}
+    former = {number: signal.signal(number, note) for number in HELD_SIGNALS if signal.getsignal(number) is not None}
     try:
         yield
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
-        if received:
-            signal.raise_signal(received[-1])
+        for last in ([number for number in received if number in END_SIGNALS] or received)[-1:]:
+            signal.raise_signal(last)
 
 
 def failure_of(error: BaseException, rank: int) -> Failure:
-    kind = classify(error)
-    return Failure(kind, f"{type(error).__name__}: {error}".rstrip(": "), traceback.format_exc(), rank)
+    return Failure(classify(error), f"{type(error).__name__}: {error}".rstrip(": "), traceback.format_exc(), rank)
 
 
 def with_script_defaults(options: TrialOptions) -> tuple[TrialOptions, str]:

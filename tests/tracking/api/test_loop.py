@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -16,12 +17,12 @@ from tests.support.commands import HANGS_SEC
 from tracking.analysis.audit.audit import audit
 from tracking.analysis.report import report
 from tracking.analysis.results.folder_runs import FolderRuns
-from tracking.api import Trial
+from tracking.api import Trial, script_run
 from tracking.api.script_process import THIS_PROCESS
 from tracking.jobs.watch.signs import Signs
 from tracking.lightning import time_trial
 from tracking.measure.training import clock
-from tracking.record import documents, journal, run_folder
+from tracking.record import Failure, documents, journal, run_folder
 
 pytestmark = pytest.mark.slow
 LOSSES = [4.0, 3.5, 3.2, 3.1]
@@ -203,6 +204,34 @@ def test_a_loop_that_raises_is_a_failed_run(tmp_path: Path) -> None:
         train()
     failure = documents.read_json(only_run(tmp_path) / run_folder.RESULT)["failure"]
     assert (failure["kind"], failure["message"]) == ("error", "ZeroDivisionError: division by zero")
+
+
+def test_a_loading_process_that_dies_takes_no_failure_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A DataLoader raises in its handler of SIGCHLD, which comes at any time: also while the failure is written."""
+
+    def raises(signum: int, frame: object) -> None:
+        raise RuntimeError("DataLoader worker is killed")
+
+    def failure_of(error: BaseException, rank: int) -> Failure:
+        signal.raise_signal(signal.SIGCHLD)
+        return script_run_failure_of(error, rank)
+
+    script_run_failure_of = script_run.failure_of
+    monkeypatch.setattr(script_run, "failure_of", failure_of)
+
+    def train() -> None:
+        with time_trial(runs_dir=str(tmp_path), offline=True, device="cpu", system_metrics_interval_sec=0):
+            signal.signal(signal.SIGCHLD, raises)
+            raise ConnectionResetError("by peer")
+
+    former = signal.getsignal(signal.SIGCHLD)
+    try:
+        with pytest.raises(RuntimeError, match="worker is killed"):
+            train()
+    finally:
+        signal.signal(signal.SIGCHLD, former)
+    result = documents.read_json(only_run(tmp_path) / run_folder.RESULT)
+    assert (result["status"], result["failure"]["message"]) == ("failed", "ConnectionResetError: by peer")
 
 
 def test_the_step_after_an_evaluation_within_an_epoch_is_told_apart(tmp_path: Path) -> None:
