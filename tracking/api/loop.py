@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from conf.schema import ConfigError
 from tracking.analysis.results import UNCOUNTED_TAG
-from tracking.api.machines import Nodes, SharedTarget, device_of, nodes_of, take_fingerprint
+from tracking.api.machines import Nodes, SharedTarget, check_group, device_of, nodes_of, take_fingerprint
 from tracking.api.metric_names import MetricNames
 from tracking.api.options import TrainingSetup, TrialOptions, checked, script_seed
 from tracking.api.samples import decimal, sample_count
@@ -197,6 +197,7 @@ def time_trial(
     )  # fmt: skip
     called_at, pid = time.monotonic(), os.getpid()
     training_device = device_of(device)
+    check_group()
     ranks = Ranks.connect()
     is_rank_0 = ranks.size == 1 or dist.get_rank() == 0
     nodes = nodes_of(ranks, training_device)

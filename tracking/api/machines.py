@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,6 +18,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from conf.schema import ConfigError
 from conf.target import Target
 from tracking.api import script
 from tracking.api.script_process import THIS_PROCESS
@@ -27,6 +29,8 @@ from tracking.record import Journal, attempts, documents, node_records, run_fold
 
 # Variables with the number of a process's machine, from torchrun, Slurm and Lightning's plain environment.
 NODE_NUMBER_VARIABLES = ("GROUP_RANK", "SLURM_NODEID", "NODE_RANK")
+# Frameworks whose processes need no group of PyTorch's.
+OTHER_FRAMEWORKS = ("jax", "tensorflow")
 FOLDER_VISIBLE_SEC = 10.0  # A shared file system may show a new folder late.
 
 
@@ -146,6 +150,27 @@ def take_fingerprint(device: torch.device, nodes: Nodes) -> fingerprint.Fingerpr
     if device.type == "cuda":
         gpus = [device.index] if nodes.processes_here == 1 else [*nodes.gpus_here]
     return Collector(repository=script.folder()).finish(torch, gpus)
+
+
+def check_group(environ: Mapping[str, str] = os.environ) -> None:
+    """Raise ConfigError if the launcher started several ranks for PyTorch, and they have no process group yet.
+
+    Tasks of srun without MASTER_ADDR may be trainings of their own, and so may all others without these variables.
+    """
+    if dist.is_initialized() or "MASTER_ADDR" not in environ or any(name in sys.modules for name in OTHER_FRAMEWORKS):
+        return
+    if "RANK" in environ and "WORLD_SIZE" in environ:
+        key = "WORLD_SIZE"
+    elif "SLURM_PROCID" in environ and "SLURM_STEP_ID" in environ:  # sbatch alone sets no step.
+        key = "SLURM_STEP_NUM_TASKS"
+    else:
+        return
+    number = environ.get(key, "")
+    if number.isdigit() and int(number) > 1:
+        raise ConfigError(
+            f"time_trial: {key}={number}, but there is no process group, so each process would be a run. Next: call"
+            f" init_process_group first, or unset MASTER_ADDR if each process is a training of its own"
+        )
 
 
 def nodes_of(ranks: Ranks, device: torch.device | None = None) -> Nodes:

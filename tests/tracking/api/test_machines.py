@@ -11,11 +11,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from conf.schema import ConfigError
 from tests.support import slurm_cluster
 from tests.support.commands import HANGS_SEC, environment
 from tests.support.folders import wait_for
 from tests.tracking.api import own_script
-from tracking.api.machines import SharedTarget, unique_names
+from tracking.api.machines import SharedTarget, check_group, unique_names
 from tracking.lightning import time_trial
 from tracking.measure.training import Ranks
 from tracking.record import documents, journal, node_records, run_folder
@@ -149,3 +150,41 @@ def test_a_loop_on_another_rank_stops_when_the_first_one_does(
         with monkeypatch.context() as two:
             two.setattr(Ranks, "gather", lambda self, local: torch.stack([torch.full_like(local, first), local]))
             assert trial.evaluate({"accuracy": 1.45 - first}, epoch=1) is reached
+
+
+TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+SRUN = {"SLURM_PROCID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "MASTER_ADDR": "a"}
+
+
+@pytest.mark.parametrize(("environ", "words"), [(TORCHRUN, "WORLD_SIZE=2"), (SRUN, "SLURM_STEP_NUM_TASKS=4")])
+def test_ranks_without_a_process_group_are_refused(
+    environ: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=rf"time_trial: {words}, .* Next: call init_process_group first"):
+        check_group(environ)
+    with monkeypatch.context() as initialized:
+        initialized.setattr(dist, "is_initialized", lambda: True)
+        check_group(environ)
+    monkeypatch.setitem(sys.modules, "jax", sys)
+    check_group(environ)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        TORCHRUN | {"WORLD_SIZE": "1"},
+        {"SLURM_NTASKS": "4", "SLURM_PROCID": "0", "MASTER_ADDR": "a"},  # sbatch's script, which is no rank
+        {key: value for key, value in SRUN.items() if key != "MASTER_ADDR"},  # a training for each task
+    ],
+)
+def test_what_may_be_a_process_alone_is_not_refused(environ: dict[str, str]) -> None:
+    check_group(environ)
+
+
+def test_a_loop_asks_whether_its_ranks_have_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, value in TORCHRUN.items():
+        monkeypatch.setenv(key, value)
+    with pytest.raises(ConfigError, match="WORLD_SIZE=2"), time_trial(runs_dir=str(tmp_path), offline=True):
+        raise AssertionError("the training began")
+    assert not list(tmp_path.iterdir())
