@@ -19,8 +19,9 @@ class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]
     """Makes a run of every `model.fit`. `options` are those of `time_trial`.
 
     `batch_size` is the one given to `fit`, which hides it from callbacks. `num_samples` is the number of samples in an
-    epoch, since the last batch may be smaller. Without `batch_size` the run has no rate. On JAX and TensorFlow a step's
-    time is the time between the ends of steps on the host. Raises ConfigError for JAX and TensorFlow on a GPU.
+    epoch, since the last batch may be smaller. Without `batch_size` the run has no rate. A step is an execution, of
+    `steps_per_execution` batches. On JAX and TensorFlow a step's time is the time between the ends of steps on the
+    host. Raises ConfigError for JAX and TensorFlow on a GPU.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]
         self._session = TrialSession(target=target or {}, batch_size=batch_size, **device_option | options)
         self._batch_size, self._num_samples = batch_size, num_samples
         self._stop_at_target = stop_at_target
+        self._batches = 0  # batches trained in this epoch
         self._epochs_before: int | None = None  # `initial_epoch`; None until the first epoch begins
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
@@ -47,6 +49,7 @@ class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]
         self._epochs_before = None
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self._batches = 0
         if self._session.trial is not None and self._epochs_before is None:
             self._epochs_before = epoch
             if epoch:
@@ -54,12 +57,16 @@ class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         if self._session.trial is not None:
-            self._session.trial.step(self._samples(batch), (logs or {}).get("loss"))
+            self._session.trial.step(self._execution_samples(), (logs or {}).get("loss"))
 
-    def _samples(self, batch: int) -> int:
-        if self._batch_size is None or self._num_samples is None:
-            return self._batch_size or 0
-        return max(0, min(self._batch_size, self._num_samples - batch * self._batch_size))
+    def _execution_samples(self) -> int:
+        """The samples of the batches since the last call. The last execution of an epoch may have fewer batches."""
+        batch_size, first = self._batch_size or 0, self._batches
+        self._batches += getattr(self.model, "steps_per_execution", 1)
+        if epoch_batches := self.params.get("steps"):
+            self._batches = min(self._batches, epoch_batches)
+        samples = (self._batches - first) * batch_size
+        return samples if self._num_samples is None else max(0, min(samples, self._num_samples - first * batch_size))
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         if self._session.trial is not None:

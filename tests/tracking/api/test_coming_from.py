@@ -196,6 +196,38 @@ def test_a_keras_fit_from_a_later_epoch_on_is_not_counted(tmp_path: Path, monkey
     ]
 
 
+@pytest.mark.parametrize(
+    ("params", "options", "samples"),
+    [
+        ({}, {}, 16 * 12),
+        ({"steps": 10}, {}, 16 * 10),
+        ({"steps": 10}, {"num_samples": 150}, 150),
+        ({}, {"num_samples": 150}, 150),
+    ],
+)
+def test_a_keras_step_has_the_samples_of_all_its_batches(
+    params: dict[str, int], options: dict[str, int], samples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    pytest.importorskip("keras", reason="needs keras: uv sync --group frameworks")
+    from timetrial import KerasTimeTrial
+
+    trial = KerasTimeTrial(batch_size=16, runs_dir=str(tmp_path), offline=True, device="cpu", **options)
+    model = torch.nn.Linear(2, 2)
+    model.steps_per_execution = 4  # type: ignore[assignment]
+    trial.set_model(model)
+    trial.set_params(params)
+    trial.on_train_begin()
+    for epoch in range(2):
+        trial.on_epoch_begin(epoch)
+        for batch in (3, 7, 11):  # Keras gives the last batch of each execution.
+            trial.on_train_batch_end(batch)
+        trial.on_epoch_end(epoch, {"val_accuracy": 0.5})
+    trial.on_train_end()
+    [run] = tmp_path.iterdir()
+    assert [event.values["samples"] for event in events(run, "epoch_stop")] == [samples] * 2
+
+
 @pytest.mark.exhaustive
 def test_a_huggingface_script_that_raises_is_a_failed_run(folder: Path) -> None:
     """No callback hears of it, so the script's end tells."""
