@@ -136,13 +136,13 @@ def test_a_target_that_trainer_will_not_evaluate_is_told_of_as_it_begins(
 
 def tags_and_epochs(runs: Path) -> list[tuple[str | None, str | None, list[float]]]:
     """Why each run is not counted, what it says of its epochs, and those at its evaluations."""
-    found = []
+    notes = []
     for run in sorted(runs.iterdir()):
         rows = [record for record, _ in journal.read(run / run_folder.JOURNAL)]
         tags = {key: value for row in rows if row.kind == "tags" for key, value in row.values.items()}
         epochs = [event.values["epoch_num"] for event in events(run, "eval_accuracy")]
-        found.append((tags.get(UNCOUNTED_TAG), tags.get("epochs"), epochs))
-    return found
+        notes.append((tags.get(UNCOUNTED_TAG), tags.get("epochs"), epochs))
+    return notes
 
 
 CONTINUED, COUNT = "goes on from an earlier fit or a checkpoint", "the framework's own count was"
@@ -171,8 +171,8 @@ def test_a_huggingface_training_from_a_checkpoint_is_not_counted(tmp_path: Path)
     state.epoch = 2.0
     trial.on_evaluate(arguments, state, control, metrics={"eval_accuracy": 0.5})
     trial.on_train_end(arguments, state, control)
-    [found] = tags_and_epochs(tmp_path / "runs")
-    assert found == (CONTINUED, f"of this fit alone; {COUNT} 1.5 when it began", [0.5])
+    [notes] = tags_and_epochs(tmp_path / "runs")
+    assert notes == (CONTINUED, f"of this fit alone; {COUNT} 1.5 when it began", [0.5])
 
 
 def test_a_keras_fit_from_a_later_epoch_on_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
