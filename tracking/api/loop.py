@@ -120,6 +120,11 @@ class Trial:
             raise ConfigError(
                 f"trial.evaluate({metrics!r}): not metrics. Allowed: values by name, such as {{'accuracy': 0.95}}"
             )
+        if epoch is not None and epoch <= 0 and self._meter.step:
+            raise ConfigError(
+                f"trial.evaluate(epoch={epoch}): follows steps, so it is above 0. Next: count from 1, as in"
+                " range(1, epochs + 1), or leave epoch out"
+            )
         if not self._evaluating:
             self.open_evaluation()
         values = {key: decimal(value) for key, value in self._names.with_keys(metrics).items()}

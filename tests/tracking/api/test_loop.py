@@ -111,6 +111,10 @@ def test_a_loss_that_is_no_number_is_noted_and_seen_to_diverge(tmp_path: Path) -
             lambda trial: trial.evaluate(0.95),
             r"trial.evaluate\(0.95\): not metrics. Allowed: values by name, such as {'accuracy': 0.95}",
         ),
+        (
+            lambda trial: trial.evaluate({"accuracy": 0.95}, epoch=0),
+            r"trial.evaluate\(epoch=0\): follows steps, so it is above 0. Next: count from 1, .* or leave epoch out",
+        ),
         (lambda trial: trial.step(4, torch.ones(4)), r"trial.step\(loss\): has the shape \[4\].*loss.mean\(\)"),
     ],
 )
