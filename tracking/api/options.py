@@ -26,6 +26,7 @@ from conf.schema import (
 from conf.target import Target
 from tracking.api import script
 from tracking.api.metric_names import MetricNames
+from tracking.api.samples import checked_params
 from tracking.api.script_mlflow import DEFAULT_EXPERIMENT
 from tracking.record import journal
 from tracking.request.name_checks import (
@@ -128,8 +129,9 @@ def checked(options: TrialOptions) -> TrialOptions:
         raise ConfigError(f"system_metrics_interval_sec={options.system_metrics_interval_sec}: must not be below 0")
     if options.price_per_hour is not None and options.price_per_hour < 0:
         raise ConfigError(f"price_per_hour={options.price_per_hour}: must not be below 0")
+    params = checked_params(options.params)
     directions = declared_directions(options.metrics, names, parsed)
-    return dataclasses.replace(options, target=parsed, metrics=directions, names=names.key_by_name())
+    return dataclasses.replace(options, target=parsed, metrics=directions, names=names.key_by_name(), params=params)
 
 
 def check_names(options: TrialOptions) -> None:

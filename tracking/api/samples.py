@@ -1,9 +1,10 @@
-"""Numbers from a training's objects: samples of a batch, values of metrics, losses."""
+"""Numbers from a training's objects: samples of a batch, values of metrics, losses, params."""
 
 from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 
 from conf.schema import ConfigError
+from tracking.record import journal
 
 NAN = torch.tensor(math.nan)
 NUMPY_TYPES = {torch.float32: np.float32, torch.float16: np.float16}
@@ -46,6 +48,28 @@ def sample_count(value: Any, source: str) -> int:
     if number < 0:
         raise ConfigError(f"{source}: {value!r} is not a number of samples. Allowed: a whole number, 0 or more")
     return number
+
+
+def checked_params(params: Mapping[str, Any]) -> dict[str, journal.Scalar]:
+    """The params as values that MLflow shows. A tensor of one number becomes this number. Raises ConfigError."""
+    if not isinstance(params, Mapping):
+        raise ConfigError(f"params={params!r}: not params. Allowed: a dict such as {{'lr': 0.1}}")
+    values: dict[str, journal.Scalar] = {}
+    for key, value in params.items():
+        if not isinstance(key, str) or not key:
+            raise ConfigError(f"params={key!r}: not a param's name. Allowed: a text such as 'lr'")
+        plain = value
+        if hasattr(value, "item") and math.prod(getattr(value, "shape", (0,))) == 1:
+            plain = value.item()
+        elif isinstance(value, os.PathLike | list | tuple | dict):
+            plain = str(value)
+        if plain is not None and not isinstance(plain, str | int | float | bool):
+            raise ConfigError(
+                f"params={{{key!r}: ...}}: has the type {type(value).__name__}. Allowed: one number, a text, True,"
+                " False or None. Next: give a number or a text, such as str(value)"
+            )
+        values[key] = plain
+    return values
 
 
 def processes_per_batch(strategy: Any, world_size: int) -> int:

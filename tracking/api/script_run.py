@@ -99,12 +99,14 @@ class ScriptRun:
             self.journal = ScriptJournal(self.folder / run_folder.JOURNAL)
             self.journal.event("init_start", since_command_sec=process.seconds_since_begin(called_at))
             self.environment = fingerprint.record(self.folder, facts)
-        except OSError as error:
+            self.journal.tags(self.environment | {"script": script.name()} | tags)
+        except BaseException as error:
             self._exit_stack.close()
             if "folder" in vars(self):  # Leave no half-made folder.
                 shutil.rmtree(self.folder, ignore_errors=True)
+            if not isinstance(error, OSError):
+                raise
             raise ConfigError(f"runs_dir={options.runs_dir}: {error}. Next: give a folder with free space") from None
-        self.journal.tags(self.environment | {"script": script.name()} | tags)
         process.start_companion(self.folder, owner.descriptor)
         say(f"run folder {self.folder}")
         if note:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from conf.schema import ConfigError
 from tests.tracking.api import own_script
 from tracking.analysis.results import FolderRuns
+from tracking.api.options import TrialOptions, checked
 from tracking.api.script_process import THIS_PROCESS
-from tracking.lightning import TimeTrial
+from tracking.lightning import TimeTrial, time_trial
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Lightning's warnings to users
 
@@ -48,3 +51,32 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_training(tmp_path: P
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"runs_dir=.*file is not a folder\. Next: give a folder"):
         fit(trial(tmp_path / "file"))
+
+
+@pytest.mark.parametrize("value", [torch.ones(2), len, b"x"])
+def test_a_param_that_is_no_value_is_refused_by_name(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"params=\{'width': \.\.\.\}: has the type .* Allowed: one number, a text"):
+        checked(TrialOptions({}, params={"width": value}))
+
+
+def test_a_param_may_be_a_number_of_any_kind_a_text_or_a_list() -> None:
+    given = {
+        "lr": torch.tensor(0.5), "depth": torch.tensor([3]), "beta": np.float64(0.25), "width": np.int64(8),
+        "dims": [64, 64], "path": Path("x"), "name": "sgd", "nothing": None, "nesterov": True,
+    }  # fmt: skip
+    params = checked(TrialOptions({}, params=given)).params
+    assert params == {
+        "lr": 0.5, "depth": 3, "beta": 0.25, "width": 8, "dims": "[64, 64]", "path": "x", "name": "sgd",
+        "nothing": None, "nesterov": True,
+    }  # fmt: skip
+    assert {type(value) for value in params.values()} == {float, int, str, bool, type(None)}
+
+
+def test_a_run_that_cannot_be_begun_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError("by a fault of ours")
+
+    monkeypatch.setattr("tracking.api.script_run.fingerprint.record", fail)
+    with pytest.raises(ZeroDivisionError), time_trial(runs_dir=str(tmp_path), offline=True, device="cpu"):
+        raise AssertionError("the training began")
+    assert not list(tmp_path.iterdir())
