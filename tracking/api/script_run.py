@@ -85,11 +85,9 @@ class ScriptRun:
     ) -> None:  # fmt: skip
         options, note = with_script_defaults(options)
         self.config: RunConfig = config_of(options, setup)
-        self._exit_stack = ExitStack()
-        self._pid = os.getpid()
-        self._process, self._uri = process, options.uri
+        self._exit_stack, self._pid = ExitStack(), os.getpid()
+        self._process, self._uri, self.tags = process, options.uri, tags
         self._missing = list(options.target)  # the target's metrics that no evaluation has had
-        self.tags = tags
         self._linked = False  # whether the script's own run in MLflow is noted
         self.node_by_rank: tuple[str, ...] = ()  # the machine of each rank
         self._evaluated = False  # whether an evaluation was noted; the first one reports missing metrics
