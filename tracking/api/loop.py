@@ -116,10 +116,14 @@ class Trial:
 
         In a process group the target is reached when rank 0's metrics reach it. A collective call.
         """
-        if not isinstance(metrics, Mapping):
+        if not isinstance(metrics, Mapping) or not all(isinstance(name, str) for name in metrics):
             raise ConfigError(
                 f"trial.evaluate({metrics!r}): not metrics. Allowed: values by name, such as {{'accuracy': 0.95}}"
             )
+        numbers = {name: decimal(value, f"trial.evaluate({{{name!r}: ...}})") for name, value in metrics.items()}
+        if epoch is not None:
+            epoch = decimal(epoch, "trial.evaluate(epoch)")
+            epoch = int(epoch) if epoch.is_integer() else epoch
         if epoch is not None and epoch <= 0 and self._meter.step:
             raise ConfigError(
                 f"trial.evaluate(epoch={epoch}): follows steps, so it is above 0. Next: count from 1, as in"
@@ -127,7 +131,7 @@ class Trial:
             )
         if not self._evaluating:
             self.open_evaluation()
-        values = {key: decimal(value) for key, value in self._names.with_keys(metrics).items()}
+        values = self._names.with_keys(numbers)
         self._meter.first_metrics = self._meter.first_metrics or values
         if self._run is not None:
             self._run.note_metrics(values, self._names)

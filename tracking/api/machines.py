@@ -138,7 +138,10 @@ class SharedTarget:
 
 def device_of(given: torch.device | str | None) -> torch.device:
     """The device that trains, with its number if it is a GPU: without one, the current GPU."""
-    device = torch.device(given or ("cuda" if torch.cuda.is_available() else "cpu"))
+    try:
+        device = torch.device(given or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(f"device={given!r}: {error}. Next: give a device such as 'cpu' or 'cuda:0'") from None
     if device.type == "cuda" and device.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     return device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -123,21 +124,30 @@ def checked(options: TrialOptions) -> TrialOptions:
             parsed[names.key(metric)] = targets.parse(value)
         except ValueError as error:
             raise ConfigError(f"target={{{metric!r}: {value!r}}}: {error}") from None
-    if options.log_every_n_steps < 1:
-        raise ConfigError(f"log_every_n_steps={options.log_every_n_steps}: must be 1 or more")
-    if options.system_metrics_interval_sec < 0:
-        raise ConfigError(f"system_metrics_interval_sec={options.system_metrics_interval_sec}: must not be below 0")
-    if options.price_per_hour is not None and options.price_per_hour < 0:
-        raise ConfigError(f"price_per_hour={options.price_per_hour}: must not be below 0")
+    check_whole("log_every_n_steps", options.log_every_n_steps)
+    check_not_below_0("system_metrics_interval_sec", options.system_metrics_interval_sec)
+    if options.price_per_hour is not None:
+        check_not_below_0("price_per_hour", options.price_per_hour)
     params = checked_params(options.params)
     directions = declared_directions(options.metrics, names, parsed)
     return dataclasses.replace(options, target=parsed, metrics=directions, names=names.key_by_name(), params=params)
 
 
+def check_whole(key: str, value: Any) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{key}={value!r}: must be a whole number, 1 or more")
+
+
+def check_not_below_0(key: str, value: Any) -> None:
+    if not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ConfigError(f"{key}={value!r}: must be a number, 0 or more")
+
+
 def check_names(options: TrialOptions) -> None:
     """Check the names of folders, runs, experiments and servers as launch.py does. Raises ConfigError."""
-    keys = ("name", "dataset", "experiment", "uri", "runs_dir")
-    texts = {key: value for key in keys if (value := getattr(options, key)) is not None}
+    may_be_none = ("name", "experiment", "uri")
+    texts = {key: getattr(options, key) for key in ("name", "dataset", "experiment", "uri", "runs_dir")}
+    texts = {key: value for key, value in texts.items() if value is not None or key not in may_be_none}
     for key, value in texts.items():
         if not isinstance(value, str):
             raise ConfigError(f"{key}={value!r}: must be a text")
@@ -154,7 +164,11 @@ def check_names(options: TrialOptions) -> None:
 
 
 def config_of(options: TrialOptions, setup: TrainingSetup) -> RunConfig:
-    """The run's config. Options that are not known have neutral values."""
+    """The run's config. Options that are not known have neutral values. Raises ConfigError."""
+    if setup.batch_size is not None:
+        check_whole("batch_size", setup.batch_size)
+    if not isinstance(setup.precision, str | None):
+        raise ConfigError(f"precision={setup.precision!r}: must be a text")
     model = ModelConfig(
         name=safe_name(options.name or setup.model),
         workload=f"script:{script.name()}",

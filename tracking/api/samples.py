@@ -18,14 +18,18 @@ NAN = torch.tensor(math.nan)
 NUMPY_TYPES = {torch.float32: np.float32, torch.float16: np.float16}
 
 
-def decimal(value: Any) -> float:
+def decimal(value: Any, source: str = "") -> float:
     """A metric's value as the shortest decimal of its type: 0.95, not the 0.949999988 of a float32.
 
-    Otherwise 95 right answers out of 100 would miss a target of 0.95.
+    Otherwise 95 right answers out of 100 would miss a target of 0.95. Raises ConfigError that names `source`.
     """
-    if isinstance(value, torch.Tensor) and value.dtype in NUMPY_TYPES:
+    if isinstance(value, torch.Tensor) and value.numel() == 1 and value.dtype in NUMPY_TYPES:
         value = NUMPY_TYPES[value.dtype](value.item())
-    return float(str(value)) if isinstance(value, np.floating) else float(value)
+    try:
+        return float(str(value)) if isinstance(value, np.floating) else float(value)
+    except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor with several numbers
+        kind = "None" if value is None else f"of the type {type(value).__name__}"
+        raise ConfigError(f"{source}: is {kind}, not a number. Next: give one number, such as 0.95") from None
 
 
 def first_dimension(batch: Any) -> int | None:

@@ -115,6 +115,19 @@ def test_a_loss_that_is_no_number_is_noted_and_seen_to_diverge(tmp_path: Path) -
             lambda trial: trial.evaluate({"accuracy": 0.95}, epoch=0),
             r"trial.evaluate\(epoch=0\): follows steps, so it is above 0. Next: count from 1, .* or leave epoch out",
         ),
+        (
+            lambda trial: trial.evaluate({"accuracy": None}, epoch=1),  # type: ignore[dict-item]
+            r"trial.evaluate\({'accuracy': ...}\): is None, not a number. Next: give one number, such as 0.95",
+        ),
+        (
+            lambda trial: trial.evaluate({"accuracy": torch.ones(2)}),  # type: ignore[dict-item]
+            r"trial.evaluate\({'accuracy': ...}\): is of the type Tensor, not a number",
+        ),
+        (lambda trial: trial.evaluate({3: 0.5}), r"trial.evaluate\({3: 0.5}\): not metrics"),  # type: ignore[dict-item]
+        (
+            lambda trial: trial.evaluate({"accuracy": 0.5}, epoch="first"),  # type: ignore[arg-type]
+            r"trial.evaluate\(epoch\): is of the type str, not a number",
+        ),
         (lambda trial: trial.step(4, torch.ones(4)), r"trial.step\(loss\): has the shape \[4\].*loss.mean\(\)"),
     ],
 )

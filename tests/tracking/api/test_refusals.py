@@ -80,3 +80,37 @@ def test_a_run_that_cannot_be_begun_leaves_no_folder(tmp_path: Path, monkeypatch
     with pytest.raises(ZeroDivisionError), time_trial(runs_dir=str(tmp_path), offline=True, device="cpu"):
         raise AssertionError("the training began")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"log_every_n_steps": "50"}, "log_every_n_steps='50': must be a whole number, 1 or more"),
+        ({"log_every_n_steps": 2.5}, "log_every_n_steps=2.5: must be a whole number"),
+        ({"price_per_hour": float("nan")}, "price_per_hour=nan: must be a number, 0 or more"),
+        ({"price_per_hour": "3"}, "price_per_hour='3': must be a number"),
+        ({"system_metrics_interval_sec": float("inf")}, "system_metrics_interval_sec=inf: must be a number"),
+        ({"dataset": None}, "dataset=None: must be a text"),
+        ({"params": 3}, r"params=3: not params. Allowed: a dict such as \{'lr': 0.1\}"),
+    ],
+)
+def test_an_option_of_a_wrong_type_is_named(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        checked(TrialOptions({}, **options))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"device": "gpu"}, "device='gpu': .* Next: give a device such as 'cpu' or 'cuda:0'"),
+        ({"batch_size": "64"}, "batch_size='64': must be a whole number, 1 or more"),
+        ({"precision": 16}, "precision=16: must be a text"),
+    ],
+)
+def test_an_argument_of_a_loop_of_a_wrong_type_is_named(tmp_path: Path, options: dict[str, Any], words: str) -> None:
+    with (
+        pytest.raises(ConfigError, match=words),
+        time_trial(**{"runs_dir": str(tmp_path), "offline": True, "device": "cpu"} | options),
+    ):
+        raise AssertionError("the training began")
+    assert not list(tmp_path.iterdir())
