@@ -71,23 +71,23 @@ def _side_runs(
     store: Runs, name: str, selectors: Sequence[str], where: Sequence[tuple[str, str]]
 ) -> tuple[list[Run], str]:
     """The runs of one side, and a note on resumed ones, left out as in reports. Raises ValueError for none."""
-    found = newest_attempts(store.find(selectors))
-    counted_runs = [run for run in found if not run.uncounted]
+    selected = newest_attempts(store.find(selectors))
+    counted_runs = [run for run in selected if not run.uncounted]
     runs = [run for run in counted_runs if set(where) <= run.params.items()]
     whole = [run for run in runs if not is_interrupted(run)]
     num_resumed, all_runs = len(runs) - len(whole), counted(len(runs), "run")
     if whole:
         words = f"{num_resumed} of {all_runs} {verb('were', num_resumed)} interrupted and resumed, and not counted"
         return whole, f"{name}: {words}" if num_resumed else ""
-    why = f"no run of {len(found)} has {' '.join(f'{key}={value}' for key, value in where)}. Next: change --where"
+    why = f"no run of {len(selected)} has {' '.join(f'{key}={value}' for key, value in where)}. Next: change --where"
     if runs:
         why = (
             f"all of {all_runs} {verb('were', num_resumed)} interrupted and resumed, and a resumed run is in no mean."
             " Next: name runs without an interruption"
         )
     elif not counted_runs:
-        reasons = ", ".join(dict.fromkeys(run.uncounted or "" for run in found))
-        why = f"no run of {len(found)} counts ({reasons}). Next: name others"
+        reasons = ", ".join(dict.fromkeys(run.uncounted or "" for run in selected))
+        why = f"no run of {len(selected)} counts ({reasons}). Next: name others"
     raise ValueError(f"--{name} {' '.join(selectors)}: {why}")
 
 

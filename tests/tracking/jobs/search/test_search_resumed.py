@@ -151,9 +151,9 @@ def test_a_resumed_search_explores_as_many_at_once_as_a_new_one(told: tuple[str,
     at_once = 3 if told else 4
     assert [begun.jobs[-1].config.sweep.jobs_at_once, asked.sweep.jobs_at_once] == [at_once] * 2
     later = run(goes_on, most=4)
-    found = {(job.config.search.phase, job.config.num_gpus(), job.config.sweep.jobs_at_once) for job in later}
-    assert ("explore", 1, at_once) in found
-    assert all(number == (at_once if phase == "explore" and gpus < 4 else 1) for phase, gpus, number in found)
+    explored = {(job.config.search.phase, job.config.num_gpus(), job.config.sweep.jobs_at_once) for job in later}
+    assert ("explore", 1, at_once) in explored
+    assert all(number == (at_once if phase == "explore" and gpus < 4 else 1) for phase, gpus, number in explored)
 
 
 def test_a_sweep_that_is_no_search_is_not_gone_on_with_as_one() -> None:
