@@ -18,6 +18,7 @@ class Values:
     def __init__(self, store: Runs, runs: Sequence[Run]) -> None:
         self._store = store
         self._configs: dict[str, dict[str, str]] = {}
+        self.damaged: set[str] = set()  # ids of runs whose config.yaml cannot be read
         self._known = {key for run in runs for key in (*run.params, *run.tags)}
 
     def __call__(self, run: Run, axis: str) -> str:
@@ -34,10 +35,13 @@ class Values:
     def config(self, run: Run) -> dict[str, str]:
         """Every key of the run's config.yaml, dotted; empty if the file is missing or unreadable."""
         if run.id not in self._configs:
+            self._configs[run.id] = {}
             try:
                 self._configs[run.id] = words(stored_config.loaded(self._store.text(run, "config.yaml")))
-            except (FileNotFoundError, ValueError):
-                self._configs[run.id] = {}
+            except FileNotFoundError:
+                pass
+            except ValueError:
+                self.damaged.add(run.id)
         return self._configs[run.id]
 
     def check(self, axes: Sequence[str], runs: Sequence[Run]) -> None:

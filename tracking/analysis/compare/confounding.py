@@ -107,8 +107,13 @@ def differences(
     for run in sampled:
         files[run.id] = _in_files(run, store, values)
         progress()
+    damaged = [run for run in sampled if run.id in values.damaged]
+    files = {id: content for id, content in files.items() if id not in values.damaged}
     sentences += [_difference(key, spread, where) for key, spread in _differing(files) if key not in allowed]
-    sentences += _unknown(runs, sampled, files)
+    sentences += _unknown(runs, [run for run in sampled if run.id in files], files)
+    if damaged:
+        names = _abridged([run.name for run in damaged], "; ")
+        sentences.append(f"config.yaml of {counted(len(damaged), 'run')} is damaged, and was not compared ({names})")
     if sentences and len(sampled) < len(runs):
         sentences.append(f"config.yaml and fingerprint.json were read for {len(sampled)} of {len(runs)} runs")
     return sentences

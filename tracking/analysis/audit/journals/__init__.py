@@ -7,5 +7,6 @@ from __future__ import annotations
 
 from tracking.analysis.audit.journals.limits import FLOPS, INTENSITY, PREFIX, PREFIXES
 from tracking.analysis.audit.journals.run_figures import BEST, JournalFigures
+from tracking.analysis.audit.journals.run_files import file_content
 
-__all__ = ["BEST", "FLOPS", "INTENSITY", "PREFIX", "PREFIXES", "JournalFigures"]
+__all__ = ["BEST", "FLOPS", "INTENSITY", "PREFIX", "PREFIXES", "JournalFigures", "file_content"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from conf.metric import HIGHER, LOWER
 from tracking.analysis.audit.arithmetic import meets
-from tracking.analysis.audit.journals.run_files import content, parsed
+from tracking.analysis.audit.journals.run_files import file_content, parsed
 from tracking.base.quantities import metric_name
 from tracking.request import stored_config
 
@@ -29,7 +29,7 @@ class JournalRun:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        lines = (folder / "journal.jsonl").read_text(encoding="utf-8").splitlines()
+        lines = (folder / "journal.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
         self.rows = [row for row in map(parsed, lines) if row]
         self._labels: dict[str, str] = {}
 
@@ -50,12 +50,12 @@ class JournalRun:
 
     @cached_property
     def info(self) -> dict[str, Any]:
-        return content(self.folder / "run.json")
+        return file_content(self.folder / "run.json")
 
     @cached_property
     def ids(self) -> set[str]:
         """The ids that a report may have for it: its own, and MLflow's."""
-        return {self.uid, str(content(self.folder / "mirror.json").get("run_id") or self.uid)}
+        return {self.uid, str(file_content(self.folder / "mirror.json").get("run_id") or self.uid)}
 
     @property
     def uid(self) -> str:
@@ -89,8 +89,7 @@ class JournalRun:
     @cached_property
     def config(self) -> dict[str, Any]:
         """Its config; {} if its launcher was killed before it wrote one."""
-        path = self.folder / "config.yaml"
-        return stored_config.loaded(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return file_content(self.folder / "config.yaml", stored_config.loaded)
 
     @cached_property
     def paired_by(self) -> str:
@@ -150,7 +149,7 @@ class JournalRun:
     @cached_property
     def result(self) -> dict[str, Any]:
         """The content of result.json; empty while it runs."""
-        return content(self.folder / "result.json")
+        return file_content(self.folder / "result.json")
 
     @cached_property
     def failure(self) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -11,6 +10,7 @@ from typing import Any
 
 from tracking.analysis.audit.arithmetic import EXACT
 from tracking.analysis.audit.journals import waits
+from tracking.analysis.audit.journals.run_files import file_content
 from tracking.base import quantities
 
 PREFIX = quantities.BOTTLENECK
@@ -103,17 +103,14 @@ def place(rows: Sequence[Row], folder: Path) -> dict[str, float]:
 
 def _kept(folder: Path) -> dict[str, Any]:
     """The ceilings in the folder, by name."""
-    path = folder / "ceilings.json"
-    kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["ceilings"] if path.exists() else {}
+    kept: dict[str, Any] = file_content(folder / "ceilings.json").get("ceilings", {})
     return kept
 
 
 def _slowest_pair(folder: Path) -> float | None:
     """Bytes/s of the slowest copy between two of the GPUs that the fingerprint names as used."""
-    taken, ceilings = folder / "fingerprint.json", _kept(folder)
-    if not taken.exists():
-        return None
-    used = [gpu["index"] for gpu in json.loads(taken.read_text(encoding="utf-8")).get("used", []) if "index" in gpu]
+    ceilings = _kept(folder)
+    used = [gpu["index"] for gpu in file_content(folder / "fingerprint.json").get("used", []) if "index" in gpu]
     pairs = [f"peer/{sender}-{receiver}" for sender in used for receiver in used if sender != receiver]
     return min(ceilings[pair]["median"] for pair in pairs) if pairs and ceilings.keys() >= set(pairs) else None
 

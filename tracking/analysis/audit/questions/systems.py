@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from itertools import combinations, zip_longest
 from typing import Any
 
 from tracking.analysis.audit.evidence import Content, Rows
-from tracking.analysis.audit.journals import JournalFigures
+from tracking.analysis.audit.journals import JournalFigures, file_content
 from tracking.base import quantities
 
 PAIR = quantities.CEILINGS_SLOWEST_PAIR_MEGABYTES_PER_SEC
@@ -29,7 +28,7 @@ def systems(content: Content) -> Rows:
     kinds: dict[tuple[str, ...], list[JournalFigures]] = {}
     turns = [run for turn in zip_longest(*machines.values()) for run in turn if run is not None][:MOST_FILES]
     read = {
-        str(run.folder): tuple(_machine(json.loads((run.folder / "fingerprint.json").read_text())).values())
+        str(run.folder): tuple(_machine(file_content(run.folder / "fingerprint.json")).values())
         for run in turns
         if _has_one(run)
     }
@@ -59,8 +58,7 @@ _HEADINGS = (
 
 
 def _has_one(run: JournalFigures) -> bool:
-    path = run.folder / "fingerprint.json"
-    return path.exists() and "host" in json.loads(path.read_text())
+    return "host" in file_content(run.folder / "fingerprint.json")
 
 
 def _machine(facts: Mapping[str, Any]) -> dict[str, str]:
