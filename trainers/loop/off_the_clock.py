@@ -22,6 +22,7 @@ from trainers.loop.ddp import AfterTheStep
 from trainers.loop.early_compilers import EarlyCompilers
 from trainers.loop.fitting_batch import naming_the_batch_that_fits
 from trainers.loop.process_group import Communicator
+from trainers.loop.saving import data_version
 from trainers.loop.trained_model import BestWeights
 from trainers.loop.warmup import (
     CapturedSteps,
@@ -37,7 +38,7 @@ from trainers.loop.warmup import (
     number_of_helpers,
     warm_up,
 )
-from trainers.workload import Batch, Data, Loader, Recorded, Shard, TrialModule, Versioned
+from trainers.workload import Batch, Data, Loader, Recorded, Shard, TrialModule
 
 
 @dataclass
@@ -143,11 +144,6 @@ def warn_on_failure(name: str) -> Iterator[None]:
         yield
     except Exception as error:
         logging.getLogger(__name__).warning("no %s: %s: %s", name, type(error).__name__, error, exc_info=True)
-
-
-def data_version(data: Data) -> dict[str, str]:
-    """Return the tag that identifies the content of the data; empty for data without a version."""
-    return {"data.version": data.version()} if isinstance(data, Versioned) else {}
 
 
 def record(data: Data, run_dir: Path, log: Journal) -> None:

@@ -82,10 +82,13 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
 
 
 def prepare(off_the_clock: OffTheClock, saves: CheckpointCallback, trainer: pl.Trainer) -> None:
-    """Do what comes before the clock.
+    """Do what comes before the clock. Raises ConfigError if a resumed run's data are not the former ones.
 
     Python's garbage collection then skips all that exists: a full one took 1.4 s of Mask R-CNN's training.
     """
+    config = off_the_clock.config
+    if off_the_clock.log and (config.checkpoint_every_epochs or config.checkpoint_every_steps):
+        saving.keep_to_version(off_the_clock.data, off_the_clock.run_dir, off_the_clock.log)
     off_the_clock.prepare(trainer)
     saves.make_room(off_the_clock.module, off_the_clock.optimizer_bytes)
     gc.collect()

@@ -19,8 +19,9 @@ from tracking.record import Journal, journal, run_folder
 from trainers.data.digits import digits
 from trainers.data.language import grammar
 from trainers.loop.batch_size import checked_train_samples
-from trainers.loop.off_the_clock import data_version, record
+from trainers.loop.off_the_clock import record
 from trainers.loop.process_group import join
+from trainers.loop.saving import data_version, keep_to_version
 from trainers.loop.train import prepare
 from trainers.workload import Shard
 
@@ -63,6 +64,25 @@ def test_data_tell_their_version_where_they_can() -> None:
     assert data_version(object()) == {}  # type: ignore[arg-type]
 
 
+def test_a_run_that_saves_checkpoints_keeps_to_its_data(tmp_path: Path) -> None:
+    log = Journal(tmp_path / run_folder.JOURNAL)
+    data: Any = Changing()
+    keep_to_version(data, tmp_path, log)
+    keep_to_version(data, tmp_path, log)
+    data.content = "other"
+    with pytest.raises(ConfigError, match=r"data\.version was first, is other\)\. Next: put the former data back"):
+        keep_to_version(data, tmp_path, log)
+    keep_to_version(object(), tmp_path, log)  # type: ignore[arg-type]
+    log.close()
+
+
+class Changing:
+    content = "first"
+
+    def version(self) -> str:
+        return self.content
+
+
 def test_a_run_keeps_what_its_data_say_of_themselves(tmp_path: Path) -> None:
     log = Journal(tmp_path / run_folder.JOURNAL)
     data = grammar(branches=4)
@@ -78,8 +98,9 @@ def test_a_run_keeps_what_its_data_say_of_themselves(tmp_path: Path) -> None:
 def test_garbage_collection_leaves_alone_what_was_made_before_the_clock() -> None:
     made: list[list[int]] = []
     nothing: Any = SimpleNamespace(
-        module=None, prepare=lambda trainer: made.append([1]), make_room=lambda module, size: None, optimizer_bytes=0
-    )
+        module=None, prepare=lambda trainer: made.append([1]), make_room=lambda module, size: None, optimizer_bytes=0,
+        log=None, config=None,
+    )  # fmt: skip
     gc.collect()
     before = gc.get_freeze_count()
     try:

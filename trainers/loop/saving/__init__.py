@@ -7,9 +7,11 @@ of trained models are complete or absent.
 from trainers.loop.saving.checkpoint import CheckpointCallback
 from trainers.loop.saving.copies import ALIGNMENT, num_bytes
 from trainers.loop.saving.interval import Interval, interval_of
+from trainers.loop.saving.same_data import data_version, keep_to_version
 from trainers.loop.saving.stopping import SavedAndEnded
 from trainers.loop.saving.whole_files import WholeFiles
 
 __all__ = [
-    "ALIGNMENT", "CheckpointCallback", "Interval", "SavedAndEnded", "WholeFiles", "interval_of", "num_bytes",
+    "ALIGNMENT", "CheckpointCallback", "Interval", "SavedAndEnded", "WholeFiles", "data_version", "interval_of",
+    "keep_to_version", "num_bytes",
 ]  # fmt: skip

@@ -36,6 +36,8 @@ def main(run_dir: Path, forked_from: int | None = None, collector: fingerprint.C
         if number := signal_of(error):
             die_of_signals()
             os.kill(os.getpid(), number)
+        if run_folder.is_full(error):
+            return fail(run_dir, Failure("disk_full", f"{type(error).__name__}: {error}"))
         raise
 
 
