@@ -31,7 +31,7 @@ OF_THE_SUPERVISOR = {"system", "goodput", "bottleneck", "traffic", "utilization"
     [
         ("profile=true", "profile.steps=20"),
         ("profile=false,true", "profile.steps=0,20"),
-        ("+profile=true", "+profile.steps=20"),
+        ("+profile=true", "profile.steps=20"),
         ("profile=5", "profile.steps=5"),
         ("profile.steps=5", "profile.steps=5"),
         ("stack.name=profile=true", "stack.name=profile=true"),
