@@ -16,6 +16,7 @@ from tests.support import slurm_cluster
 from tests.support.commands import HANGS_SEC, environment
 from tests.support.folders import wait_for
 from tests.tracking.api import own_script
+from tracking.api import machines
 from tracking.api.machines import SharedTarget, check_group, unique_names
 from tracking.lightning import time_trial
 from tracking.measure.training import Ranks
@@ -156,6 +157,13 @@ TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
 SRUN = {"SLURM_PROCID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "MASTER_ADDR": "a"}
 
 
+@pytest.fixture
+def _pytorch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in machines.OTHER_FRAMEWORKS:  # Another test may have imported them.
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+@pytest.mark.usefixtures("_pytorch_alone")
 @pytest.mark.parametrize(("environ", "words"), [(TORCHRUN, "WORLD_SIZE=2"), (SRUN, "SLURM_STEP_NUM_TASKS=4")])
 def test_ranks_without_a_process_group_are_refused(
     environ: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
@@ -182,6 +190,7 @@ def test_what_may_be_a_process_alone_is_not_refused(environ: dict[str, str]) -> 
     check_group(environ)
 
 
+@pytest.mark.usefixtures("_pytorch_alone")
 def test_a_loop_asks_whether_its_ranks_have_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key, value in TORCHRUN.items():
         monkeypatch.setenv(key, value)
