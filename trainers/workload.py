@@ -48,6 +48,7 @@ class TrialModule(pl.LightningModule):
 
     max_epochs: int  # length of the schedule
     max_steps: int | None = None  # length of a schedule in steps; None for one in epochs
+    ends_at_zero: bool = False  # whether the learning rate is 0 after that length, so that training on is in vain
     sharded_methods: tuple[str, ...] = ()  # methods of the network, other than `forward`, that call its sharded parts
     multiply: Callable[..., torch.Tensor] = staticmethod(nn.functional.linear)  # the product whose precision is checked
     # Whether a training step launches the same kernels for each batch of one shape, and reads nothing but its tensors.

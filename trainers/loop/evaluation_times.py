@@ -27,14 +27,24 @@ class Length:
 def length_of(config: RunConfig, module: TrialModule, num_batches: int) -> Length:
     """Return the length that the options set, else that of the module's schedule; an epoch has `num_batches`.
 
-    A schedule in steps becomes the fewest epochs that contain them; only the last epoch is cut short.
+    A schedule in steps becomes the fewest epochs that contain them; only the last epoch is cut short. Raises
+    ConfigError for `max_epochs` beyond a schedule that ends at a rate of zero.
     """
-    limit, steps = config.limit_train_batches, module.max_steps
-    if config.max_epochs is not None or limit is not None or steps is None:
-        return Length(module.max_epochs if config.max_epochs is None else config.max_epochs, limit)
-    if steps <= num_batches:
-        return Length(1, steps)
-    return Length(-(-steps // num_batches), None, steps)
+    limit, steps, asked = config.limit_train_batches, module.max_steps, config.max_epochs
+    if asked is not None and not module.ends_at_zero:
+        return Length(asked, limit)
+    most = module.max_epochs if steps is None else -(-steps // min(limit or num_batches, num_batches))
+    if asked is not None and asked > most:
+        raise ConfigError(
+            f"max_epochs={asked}: is beyond the schedule of the learning rate, which is 0 from there on. Allowed: up to"
+            f" {most}. Next: leave it out, or lengthen the schedule by model.hparams.{'steps' if steps else 'epochs'}"
+        )
+    if steps is None:
+        return Length(asked or most, limit)
+    epochs = asked or (most if limit is None else module.max_epochs)
+    if epochs < most or (limit is not None and not module.ends_at_zero):
+        return Length(epochs, limit)
+    return Length(1, steps) if most == 1 else Length(most, limit, steps)
 
 
 def plan_of(

@@ -108,7 +108,8 @@ class ResNet(TrialModule):
         require("min_crop_area", min_crop_area, 0 < min_crop_area <= 1, "a share above 0, up to 1")
         require("depth", depth, depth in NETWORKS, " or ".join(map(str, NETWORKS)))
         self.weight_decay, self.momentum = weight_decay, momentum
-        self.max_epochs, self.label_smoothing = epochs, label_smoothing
+        self.max_epochs, self.ends_at_zero = epochs, self.schedule.ends_at_zero
+        self.label_smoothing = label_smoothing
         self.view = SquareView(image_size, eval_resize, min_crop_area)
         self.net = Classifier(depth, data.num_classes, zero_init_gamma)
         if pretrained is not None:

@@ -50,6 +50,10 @@ class Schedule:
         allowed = f"from 0 to below the learning rate {self.learning_rate:g}, with decay_power"
         require("end_learning_rate", end, fits, allowed)
 
+    @property
+    def ends_at_zero(self) -> bool:
+        return self.decay_epochs is None and self.end_learning_rate == 0
+
     def at(self, epoch: float, step: int = 0) -> float:
         """Return the rate at a point of the training, in epochs; `step`, from 0, contains the point."""
         if epoch < self.warmup_epochs:

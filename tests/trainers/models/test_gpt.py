@@ -275,7 +275,9 @@ def test_a_target_on_bits_a_byte_is_refused_where_no_bytes_are_known() -> None:
 def test_rates_stay_and_then_fall_to_zero() -> None:
     module = model(steps=100, cooldown=0.7)
     assert [module.share_of_rate(step) for step in (0, 29, 30, 65, 99)] == pytest.approx([1, 1, 1, 0.5, 1 / 70])
-    assert model(cooldown=0.0).share_of_rate(99) == 1.0
+    assert module.ends_at_zero
+    constant = model(cooldown=0.0)
+    assert (constant.share_of_rate(99), constant.ends_at_zero) == (1.0, False)
     rates = [group["full_lr"] for group in module.configure_optimizers().param_groups]
     assert rates == pytest.approx([0.025, 0.7, 0.004, 0.015])  # as published
 

@@ -284,6 +284,7 @@ def test_recipes_fit_the_module(recipe: Path | None) -> None:
             **hparams,
         )
     assert module.max_epochs == hparams["epochs"]
+    assert module.ends_at_zero == (module.schedule.at(module.max_epochs) == 0)
 
 
 @pytest.mark.gpu

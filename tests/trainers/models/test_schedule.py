@@ -32,6 +32,17 @@ def test_rates_fall_along_a_polynomial_to_an_end() -> None:
         Schedule(0.8, 6, [3], decay_power=2)
 
 
+def test_only_a_decay_to_zero_ends_at_zero() -> None:
+    for schedule, ends in (
+        (Schedule(0.8, 6, None), True),
+        (Schedule(0.8, 6, None, decay_power=2), True),
+        (Schedule(0.8, 6, None, decay_power=2, end_learning_rate=0.4), False),
+        (Schedule(0.8, 6, [3]), False),
+        (Schedule(0.8, 6, []), False),
+    ):
+        assert schedule.ends_at_zero == ends == (schedule.at(6) == 0)
+
+
 def test_every_group_has_its_step_s_rate() -> None:
     parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
     optimizer = torch.optim.SGD([{"params": [parameter]} for parameter in parameters], lr=9.0)

@@ -81,7 +81,7 @@ class LanguageModel(TrialModule):
         check_training(cooldown, momentum, clip_norm, rates | {"epsilon": epsilon})
         check_optimizer(betas, adamw_weight_decay, weight_decay)
         self.max_steps, self.cooldown, self.micro_batch_size = steps, cooldown, micro_batch_size
-        self.clip_norm = clip_norm
+        self.ends_at_zero, self.clip_norm = cooldown > 0, clip_norm
         self.learning_rate, self.weight_decay, self.momentum, self.rates = learning_rate, weight_decay, momentum, rates
         self.betas, self.epsilon, self.adamw_weight_decay = (betas[0], betas[1]), epsilon, adamw_weight_decay
         self.length, self.bytes_per_token, self.data_name = data.sequence_length, data.bytes_per_token, data.name
