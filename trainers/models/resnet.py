@@ -18,7 +18,7 @@ from trainers.data.crop import MIN_AREA, SquareView
 from trainers.data.image_folder import imagenet, shapes
 from trainers.data.synthetic_images import synthetic
 from trainers.models.pretrained import MEAN, STD, load_pretrained
-from trainers.models.schedule import Schedule, require
+from trainers.models.schedule import Schedule, check_momentum, require
 from trainers.ops.compiling import compiled
 from trainers.ops.distributed_sum import DistributedSum
 from trainers.ops.space_to_depth import SpaceToDepthConv
@@ -101,7 +101,7 @@ class ResNet(TrialModule):
             learning_rate, epochs, decay_epochs, warmup_epochs,
             in_step=0.5, decay_power=decay_power, end_learning_rate=end_learning_rate,
         )  # fmt: skip
-        require("momentum", momentum, 0 <= momentum < 1, "from 0 to below 1")
+        check_momentum(momentum)
         require("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "from 0 to below 1")
         require("image_size", image_size, image_size >= 32, "32 pixels or more: the network halves them five times")
         require("eval_resize", eval_resize, eval_resize >= image_size, f"image_size={image_size} pixels or more")

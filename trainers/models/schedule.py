@@ -85,3 +85,12 @@ def require(name: str, value: Any, holds: bool, allowed: str) -> None:
 
 def is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def is_number(value: Any) -> bool:
+    """Return whether the value is a finite int or float."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_momentum(momentum: Any) -> None:
+    require("momentum", momentum, is_number(momentum) and 0 <= momentum < 1, "from 0 to below 1")

@@ -258,6 +258,8 @@ def test_parameters_are_torchvisions() -> None:
         ({"min_size": 300}, "model.hparams.max_size=128: must be min_size=300 or more"),
         ({"decay_epochs": [3, 2]}, "model.hparams.decay_epochs"),
         ({"epochs": 0}, "model.hparams.epochs=0"),
+        ({"momentum": -1}, "model.hparams.momentum=-1: must be from 0 to below 1"),
+        ({"momentum": 1.5}, "model.hparams.momentum=1.5: must be from 0 to below 1"),
         ({"pretrained": "no/such/file"}, "model.hparams.pretrained=no/such/file"),
     ],
     ids=str,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from conf.schema import ConfigError
 from trainers.models.gpt.cross_entropy import LARGEST_CAP
-from trainers.models.schedule import is_count, require
+from trainers.models.schedule import check_momentum, is_count, is_number, require
 
 ARCHITECTURES = ("gpt", "llama")
 ALIGNMENT = 64  # Matrix units need the number of the head's rows to be a multiple of it.
@@ -36,7 +34,7 @@ def check_network(
 
 def check_training(cooldown: float, momentum: float, clip_norm: float | None, positive: Mapping[str, float]) -> None:
     require("cooldown", cooldown, is_number(cooldown) and 0 <= cooldown <= 1, "from 0 to 1")
-    require("momentum", momentum, is_number(momentum) and 0 <= momentum < 1, "from 0 to below 1")
+    check_momentum(momentum)
     check_above_zero(**positive)
     clips = clip_norm is None or (is_number(clip_norm) and clip_norm > 0)
     require("clip_norm", clip_norm, clips, "a norm above 0, or null")
@@ -55,11 +53,6 @@ def check_optimizer(betas: Sequence[float], adamw_weight_decay: float, weight_de
     for key, value in decays.items():
         if not is_number(value) or value < 0:
             raise ConfigError(f"{key}={value}: must be a number, 0 or more")
-
-
-def is_number(value: Any) -> bool:
-    """Return whether the value is a finite int or float."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def vocabulary_size(vocabulary: int | None, data_vocabulary: int, name: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from conf.schema import ConfigError
 from trainers.models.minigo.positions import position_bytes
 from trainers.models.minigo.self_play import Customs
-from trainers.models.schedule import is_count, require
+from trainers.models.schedule import check_momentum, is_count, is_number, require
 from trainers.ops.go import Rules
 from trainers.ops.tree_search import Settings
 
@@ -95,10 +95,6 @@ def check_rules(board: Any, komi: Any) -> None:
     require("komi", komi, halves, "a number that ends in .5, such as 7.5, so that no game is drawn")
 
 
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def settings(prefix: str, readouts: int, leaves: int, noise: bool = False) -> Settings:
     """Return the settings of a search whose options have this prefix. Raises ConfigError."""
     try:
@@ -108,7 +104,7 @@ def settings(prefix: str, readouts: int, leaves: int, noise: bool = False) -> Se
 
 
 def check_schedule(momentum: Any, decay_steps: Any) -> None:
-    require("momentum", momentum, is_number(momentum) and 0 <= momentum < 1, "from 0 to below 1")
+    check_momentum(momentum)
     steps = isinstance(decay_steps, Sequence) and all(map(is_count, decay_steps))
     ascends = steps and list(decay_steps) == sorted(decay_steps)
     require("decay_steps", decay_steps, ascends, "ascending numbers of steps")

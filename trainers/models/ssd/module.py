@@ -16,7 +16,7 @@ from torch import nn
 from conf.schema import ConfigError
 from trainers.data.detection import data as detection
 from trainers.data.detection.synthetic import SyntheticDetection
-from trainers.models.schedule import Schedule
+from trainers.models.schedule import Schedule, check_momentum, is_number
 from trainers.models.ssd.colour_jitter import NUM_DRAWS
 from trainers.models.ssd.default_boxes import CODING, IMAGE_SIZE, SsdView, match
 from trainers.models.ssd.network import BACKBONES, Ssd300, load_pretrained
@@ -192,12 +192,7 @@ class Ssd(TrialModule):
 
 def check_options(momentum: Any, backbone: Any, width: Any, pretrained: Any) -> None:
     """Raise ConfigError for an invalid option."""
-
-    def is_number(value: Any) -> bool:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-
-    if not is_number(momentum) or not 0 <= momentum < 1:
-        raise ConfigError(f"model.hparams.momentum={momentum}: must be from 0 to below 1")
+    check_momentum(momentum)
     if backbone not in BACKBONES:
         raise ConfigError(f"model.hparams.backbone={backbone}: no such network. Allowed: {', '.join(BACKBONES)}")
     if not is_number(width) or not 0 < width <= 4:
