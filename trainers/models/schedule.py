@@ -94,3 +94,16 @@ def is_number(value: Any) -> bool:
 
 def check_momentum(momentum: Any) -> None:
     require("momentum", momentum, is_number(momentum) and 0 <= momentum < 1, "from 0 to below 1")
+
+
+def check_above_zero(**values: Any) -> None:
+    for name, value in values.items():
+        require(name, value, is_number(value) and value > 0, "a number above 0")
+
+
+def checked_betas(betas: Any) -> tuple[float, float]:
+    """Return the two factors of Adam's averages as floats: PyTorch takes no int. Raises ConfigError."""
+    pair = isinstance(betas, Sequence) and not isinstance(betas, str) and len(betas) == 2
+    valid = pair and all(is_number(beta) and 0 <= beta < 1 for beta in betas)
+    require("betas", betas, valid, "two numbers from 0 to below 1, such as [0.8, 0.95]")
+    return float(betas[0]), float(betas[1])

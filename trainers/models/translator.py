@@ -8,13 +8,15 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from trainers.data.text import BEGIN, END, PAD, BleuCounter, TextData
-from trainers.models.schedule import is_count, require
+from trainers.models.schedule import is_count, is_number, require
 from trainers.ops.beam import Scoring, Stepper, beam_search
 from trainers.ops.distributed_sum import DistributedSum
 from trainers.workload import Batch, TrialModule
 
 # Without cuDNN, which PyTorch prefers on Hopper: it makes a new plan for each number of keys, so at each search step.
 ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+LARGEST_PENALTY = 10  # of length and coverage; published ones are below 1, and far larger ones overflow
 
 
 class Translator(TrialModule):
@@ -32,6 +34,8 @@ class Translator(TrialModule):
         require("extra_length", extra_length, is_count(extra_length), "a whole number of tokens, 0 or more")
         valid = eval_batch_size is None or (is_count(eval_batch_size) and eval_batch_size >= 1)
         require("eval_batch_size", eval_batch_size, valid, "a whole number of tokens, 1 or more, or null")
+        for name, value in {"alpha": scoring.alpha, "coverage": scoring.beta}.items():
+            require(name, value, is_number(value) and 0 <= value <= LARGEST_PENALTY, f"from 0 to {LARGEST_PENALTY}")
         self.beam, self.scoring, self.extra_length = beam, scoring, extra_length
         self.vocabulary = data.vocabulary
         self._translated: list[tuple[list[str | None], torch.Tensor]] = []  # references and ids, of each step

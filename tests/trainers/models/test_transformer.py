@@ -207,8 +207,8 @@ def test_the_rate_is_the_published_one() -> None:
         expected = 2.0 * 1024**-0.5 * min(1, step / 16_000) / math.sqrt(max(step, 16_000))
         assert schedule.at(step) == pytest.approx(expected)
     assert schedule.at(16_000) == pytest.approx(4.94e-4, rel=1e-3)
-    optimizer = module(betas=[0.9, 0.98]).configure_optimizers()
-    assert optimizer.defaults["betas"] == (0.9, 0.98)
+    optimizer = module(betas=[0, 0.98]).configure_optimizers()
+    assert optimizer.defaults["betas"] == (0.0, 0.98)
     assert optimizer.defaults["eps"] == 1e-9
 
 
@@ -259,6 +259,9 @@ def translator_data(translator: TransformerTranslator) -> TextData:
         ({"beam": 0}, "model.hparams.beam=0: must be a whole number of hypotheses"),
         ({"eval_batch_size": 0}, "model.hparams.eval_batch_size=0: must be a whole number of tokens"),
         ({"epochs": 0}, "model.hparams.epochs=0: must be a whole number, 1 or more"),
+        ({"betas": [0.9]}, r"model.hparams.betas=\[0.9\]: must be two numbers from 0 to below 1"),
+        ({"epsilon": -1e-9}, "model.hparams.epsilon=-1e-09: must be a number above 0"),
+        ({"alpha": "x"}, "model.hparams.alpha=x: must be from 0 to 10"),
     ],
 )
 def test_sizes_that_cannot_be_are_refused(hparams: dict[str, Any], message: str) -> None:

@@ -10,7 +10,7 @@ from torch import nn
 from trainers.data.text import TextData, TextView, numbers, synthetic, wmt
 from trainers.models.gnmt.halving_schedule import HalvingSchedule
 from trainers.models.gnmt.network import Decoding, Gnmt, Sizes, classified_loss
-from trainers.models.schedule import is_count, require
+from trainers.models.schedule import check_above_zero, checked_betas, is_count, require
 from trainers.models.translator import Translator
 from trainers.ops.beam import Scoring
 from trainers.ops.compiling import raise_recompile_limit
@@ -57,13 +57,12 @@ class GnmtTranslator(Translator):
         require("max_length", max_length, is_count(max_length) and max_length >= 2, "a whole number, 2 or more")
         require("dropout", dropout, 0 <= dropout < 1, "from 0 to below 1")
         require("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "from 0 to below 1")
-        require("initial", initial, initial > 0, "a bound above 0")
-        require("clip_norm", clip_norm, clip_norm > 0, "a norm above 0")
+        check_above_zero(initial=initial, clip_norm=clip_norm, epsilon=epsilon)
         require("graph_steps", graph_steps, isinstance(graph_steps, bool), "true or false")
         self.learning_rate, self.weight_decay, self.max_epochs = learning_rate, weight_decay, epochs
         self.warmup_steps, self.remain, self.num_decays = warmup_steps, remain, num_decays
         self.label_smoothing, self.clip_norm = label_smoothing, clip_norm
-        self.betas, self.epsilon = tuple(betas), epsilon
+        self.betas, self.epsilon = checked_betas(betas), epsilon
         self.view = TextView(max_length, num_shapes=num_shapes, eval_batch_size=eval_batch_size)
         self.net = Gnmt(data.num_tokens, Sizes(layers, width, dropout, initial))
         self._loss, self.same_kernels = classified_loss, graph_steps
@@ -77,7 +76,7 @@ class GnmtTranslator(Translator):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(
-            self.parameters(), lr=self.learning_rate, betas=self.betas, eps=self.epsilon,  # type: ignore[arg-type]
+            self.parameters(), lr=self.learning_rate, betas=self.betas, eps=self.epsilon,
             weight_decay=self.weight_decay, fused=True,
         )  # fmt: skip
 

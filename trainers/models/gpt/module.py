@@ -20,11 +20,12 @@ from trainers.models.gpt.layers import Sizes
 from trainers.models.gpt.network import GPT, flops_per_token
 from trainers.models.gpt.option_checks import (
     check_counts,
+    check_decays,
     check_network,
-    check_optimizer,
     check_training,
     vocabulary_size,
 )
+from trainers.models.schedule import checked_betas
 from trainers.ops.distributed_sum import DistributedSum
 from trainers.ops.muon import AdamWGroup, MuonAdamW
 from trainers.ops.sharding import clip
@@ -79,11 +80,11 @@ class LanguageModel(TrialModule):
         check_counts(steps=steps, micro_batch_size=micro_batch_size, layers=layers, heads=heads)
         check_network(width, heads, hidden, cap, attention_scale, architecture, kv_heads, activation_checkpointing)
         check_training(cooldown, momentum, clip_norm, rates | {"epsilon": epsilon})
-        check_optimizer(betas, adamw_weight_decay, weight_decay)
+        check_decays(adamw_weight_decay, weight_decay)
         self.max_steps, self.cooldown, self.micro_batch_size = steps, cooldown, micro_batch_size
         self.ends_at_zero, self.clip_norm = cooldown > 0, clip_norm
         self.learning_rate, self.weight_decay, self.momentum, self.rates = learning_rate, weight_decay, momentum, rates
-        self.betas, self.epsilon, self.adamw_weight_decay = (betas[0], betas[1]), epsilon, adamw_weight_decay
+        self.betas, self.epsilon, self.adamw_weight_decay = checked_betas(betas), epsilon, adamw_weight_decay
         self.length, self.bytes_per_token, self.data_name = data.sequence_length, data.bytes_per_token, data.name
         sizes = Sizes(layers, width, heads, vocabulary_size(vocabulary, data.vocabulary, data.name), hidden, kv_heads)
         self.net = GPT(sizes, self.length, attention_scale, cap, activation_checkpointing, architecture)

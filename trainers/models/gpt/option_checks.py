@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from conf.schema import ConfigError
 from trainers.models.gpt.cross_entropy import LARGEST_CAP
-from trainers.models.schedule import check_momentum, is_count, is_number, require
+from trainers.models.schedule import check_above_zero, check_momentum, is_count, is_number, require
 
 ARCHITECTURES = ("gpt", "llama")
 ALIGNMENT = 64  # Matrix units need the number of the head's rows to be a multiple of it.
@@ -40,15 +40,7 @@ def check_training(cooldown: float, momentum: float, clip_norm: float | None, po
     require("clip_norm", clip_norm, clips, "a norm above 0, or null")
 
 
-def check_above_zero(**values: float) -> None:
-    for name, value in values.items():
-        require(name, value, is_number(value) and value > 0, "a number above 0")
-
-
-def check_optimizer(betas: Sequence[float], adamw_weight_decay: float, weight_decay: float) -> None:
-    pair = isinstance(betas, Sequence) and not isinstance(betas, str) and len(betas) == 2
-    valid = pair and all(is_number(beta) and 0 <= beta < 1 for beta in betas)
-    require("betas", betas, valid, "two numbers from 0 to below 1, such as [0.8, 0.95]")
+def check_decays(adamw_weight_decay: float, weight_decay: float) -> None:
     decays = {"model.hparams.adamw_weight_decay": adamw_weight_decay, "model.optimizer.weight_decay": weight_decay}
     for key, value in decays.items():
         if not is_number(value) or value < 0:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from trainers.data.text import TextData, TextView, numbers, synthetic, wmt
-from trainers.models.schedule import is_count, require
+from trainers.models.schedule import check_above_zero, checked_betas, is_count, require
 from trainers.models.transformer.network import Decoding, Sizes, Transformer
 from trainers.models.translator import Translator
 from trainers.ops.beam import Scoring
@@ -84,9 +84,10 @@ class TransformerTranslator(Translator):
         require("pack_length", pack_length, fits, f"max_length={max_length} or more")
         require("dropout", dropout, 0 <= dropout < 1, "from 0 to below 1")
         require("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "from 0 to below 1")
+        check_above_zero(epsilon=epsilon)
         self.schedule = RootSchedule(learning_rate, width, warmup_steps)
         self.max_epochs, self.weight_decay, self.label_smoothing = epochs, weight_decay, label_smoothing
-        self.betas, self.epsilon = tuple(betas), epsilon
+        self.betas, self.epsilon = checked_betas(betas), epsilon
         self.view = TextView(max_length, pack_length, eval_batch_size=eval_batch_size)
         self.net = Transformer(data.num_tokens, Sizes(layers, width, hidden, heads, dropout))
         self._training_loss = training_loss
@@ -101,7 +102,7 @@ class TransformerTranslator(Translator):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(
-            self.parameters(), lr=self.schedule.at(1), betas=self.betas, eps=self.epsilon,  # type: ignore[arg-type]
+            self.parameters(), lr=self.schedule.at(1), betas=self.betas, eps=self.epsilon,
             weight_decay=self.weight_decay, fused=True,
         )  # fmt: skip
 
