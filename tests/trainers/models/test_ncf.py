@@ -294,12 +294,17 @@ def test_bf16_rounds_no_more_than_the_perceptron() -> None:
         ({"layers": 16}, r"layers=16"),
         ({"beta1": 1.0}, r"beta1=1\.0: must be from 0 to below 1"),
         ({"beta2": -0.1}, r"beta2=-0\.1"),
+        ({"beta1": "x"}, r"beta1=x: must be from 0 to below 1"),
         ({"eps": 0}, r"eps=0: must be a number above 0"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=rf"model\.hparams\.{words}"):
         ncf(SyntheticRatings(), **options)
+
+
+def test_a_beta_may_be_a_whole_number() -> None:
+    assert ncf(SyntheticRatings(), beta1=0).configure_optimizers().defaults["betas"] == (0.0, 0.999)
 
 
 @pytest.mark.slow

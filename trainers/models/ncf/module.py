@@ -15,7 +15,7 @@ from trainers.data.ratings import RatingsData, SyntheticRatings, movielens, rati
 from trainers.models.ncf import fused
 from trainers.models.ncf.network import NeuMF
 from trainers.models.ncf.ranking import hits_and_gains, ranks
-from trainers.models.schedule import is_count, require
+from trainers.models.schedule import check_above_zero, is_count, is_number, require
 from trainers.ops.compiling import compiled
 from trainers.ops.distributed_sum import DistributedSum
 from trainers.workload import Batch, TrialModule, Workload
@@ -86,7 +86,7 @@ class Ncf(TrialModule):
         check_options(epochs, factors, layers, {"beta1": beta1, "beta2": beta2}, eps)
         self.max_epochs = epochs
         self.learning_rate, self.weight_decay = learning_rate, weight_decay
-        self.betas, self.eps = (beta1, beta2), eps
+        self.betas, self.eps = (float(beta1), float(beta2)), eps  # Adam takes no int.
         self.net = NeuMF(data.num_users, data.num_items, factors, list(layers))
         self._training_loss, self._evaluate = training_loss, evaluate
         self._sums = DistributedSum()
@@ -128,8 +128,8 @@ def check_options(epochs: Any, factors: Any, layers: Any, betas: dict[str, Any],
     sizes = isinstance(layers, list | tuple) and len(layers) >= 2 and all(is_count(size) and size for size in layers)
     require("layers", layers, sizes and layers[0] % 2 == 0, "two or more whole numbers, the first one even")
     for name, beta in betas.items():
-        require(name, beta, 0 <= beta < 1, "from 0 to below 1")
-    require("eps", eps, eps > 0, "a number above 0")
+        require(name, beta, is_number(beta) and 0 <= beta < 1, "from 0 to below 1")
+    check_above_zero(eps=eps)
 
 
 WORKLOAD = Workload(
