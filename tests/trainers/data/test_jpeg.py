@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -91,6 +92,9 @@ def break_file(path: Path, how: str) -> Path:
     elif how == "folder":
         path.unlink()
         path.mkdir()
+    elif how == "pipe":
+        path.unlink()
+        os.mkfifo(path)
     else:
         cut = {"empty": 0, "header only": 100, "truncated": len(content) // 2, "without its end": len(content) - 2}
         path.write_bytes(b"no image at all" if how == "text" else content[: cut[how]])
@@ -99,7 +103,8 @@ def break_file(path: Path, how: str) -> Path:
 
 BROKEN = {
     "missing": r"cannot be read \(No such file",
-    "folder": r"cannot be read \(Is a directory",
+    "folder": r"cannot be read \(is not a regular file",
+    "pipe": r"cannot be read \(is not a regular file",
     "empty": "is empty",
     "header only": "cannot be decoded",
     "truncated": "cannot be decoded as an image (?i:.*truncated)",

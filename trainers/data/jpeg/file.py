@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +24,7 @@ from PIL import Image
 
 from conf.schema import ConfigError
 from trainers.data.reading.image_limit import MAX_IMAGE_PIXELS, above_limit
+from trainers.data.reading.regular_file import opened
 
 # Formats that occur under a JPEG's name. Pillow would open fifty formats, and one of them by another program (EPS).
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
@@ -50,7 +50,8 @@ def read_file(path: PathLike) -> torch.Tensor:
     Python reads it: torchvision's operator only maps the file, and whoever first uses the bytes waits for the disk.
     """
     try:
-        content = bytearray(Path(path).read_bytes())
+        with opened(os.fspath(path)) as file:
+            content = bytearray(file.read())
     except OSError as error:
         raise _refusal(path, f"cannot be read ({error.strerror})") from error
     if not content:
