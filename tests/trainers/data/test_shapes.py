@@ -173,7 +173,7 @@ def test_a_damaged_folder_is_refused_and_left_alone(detection: Path, tmp_path: P
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="TIMETRIAL_CACHE"):
-        ensure("classification", 2, str(tmp_path / "file"))
+        ensure("classification", 10, str(tmp_path / "file"))
 
 
 @pytest.mark.slow
@@ -183,12 +183,12 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
 import resource
 from trainers.data import shapes
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
-shapes.ensure("classification", 2, {str(tmp_path)!r})
+shapes.ensure("classification", 10, {str(tmp_path)!r})
 """
     answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert "ConfigError: dataset.path=" in answer.stderr
     assert "File too large" in answer.stderr
-    assert [path.name for path in tmp_path.iterdir()] == [".shapes-v1-classification-2.lock"]
+    assert [path.name for path in tmp_path.iterdir()] == [".shapes-v1-classification-10.lock"]
 
 
 @pytest.mark.slow
@@ -212,10 +212,11 @@ def test_a_folder_for_classification_has_all_classes_whatever_wrote_the_files(
 def test_other_annotations_than_the_reference_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(generated_files.REFERENCE["classification"], "annotations", "another")
     with pytest.raises(ConfigError, match="expected another"):
-        ensure("classification", 2, str(tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == [".shapes-v1-classification-2.lock"]
+        ensure("classification", 10, str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == [".shapes-v1-classification-10.lock"]
 
 
-def test_a_size_without_training_images_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="must be 1 or more training images"):
-        ensure("detection", 0, str(tmp_path))
+@pytest.mark.parametrize(("kind", "least"), [("detection", 1), ("classification", len(CLASS_NAMES))])
+def test_a_size_without_an_image_of_each_class_is_refused(tmp_path: Path, kind: Any, least: int) -> None:
+    with pytest.raises(ConfigError, match=f"dataset.size={least - 1}: must be {least} or more training images"):
+        ensure(kind, least - 1, str(tmp_path))

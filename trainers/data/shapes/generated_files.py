@@ -51,12 +51,17 @@ REFERENCE: dict[Kind, dict[str, str]] = {
 def ensure(kind: Kind, size: int, path: str | None = None) -> Path:
     """Return the folder of the dataset with `size` training images; draw it if it is missing.
 
-    It is in `path`, by default in $TIMETRIAL_CACHE, else in timetrial of the user's cache. Raises ConfigError if the
-    folder cannot be written, or if one in `path` contradicts its manifest.
+    It is in `path`, by default in $TIMETRIAL_CACHE, else in timetrial of the user's cache. Raises ConfigError if
+    `size` leaves a class without an image, if the folder cannot be written, or if one in `path` contradicts its
+    manifest.
     """
     assert kind in get_args(Kind)
-    if size < 1:
-        raise ConfigError(f"dataset.size={size}: must be 1 or more training images of the generated {kind} data set")
+    least = len(CLASS_NAMES) if kind == "classification" else 1  # its images are of one class each
+    if size < least:
+        raise ConfigError(
+            f"dataset.size={size}: must be {least} or more training images of the generated {kind} data set. Next: give"
+            f" dataset.size={least} or more"
+        )
 
     def make(folder: Path, lock: int | None) -> None:
         _generate(kind, size, folder, lock)
