@@ -136,6 +136,8 @@ def make_trainer(
     """Return a Trainer that does only what training needs on the timed path."""
     if not evaluates:
         warnings.filterwarnings("ignore", ".*have no `val_dataloader`")  # These data have nothing to evaluate on.
+    # Checkpoints within an epoch are only of loaders that begin behind the trained batches (Positionable).
+    warnings.filterwarnings("ignore", "You're resuming from a checkpoint that ended before the epoch ended")
     trainer = pl.Trainer(
         strategy=strategy,
         devices=1,  # Each process sees only its own GPU (worker/own_gpu.py), so each counts as a node.

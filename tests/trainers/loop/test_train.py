@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import socket
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from pytorch_lightning.strategies import SingleDeviceStrategy
 
 from conf.dataset_options import DatasetConfig
 from conf.schema import ConfigError, RunConfig
+from tracking.measure.training import EvaluationPlan, MeasuringCallback
 from tracking.record import Journal, journal, run_folder
 from trainers.data.digits import digits
 from trainers.data.language import grammar
@@ -22,7 +25,7 @@ from trainers.loop.batch_size import checked_train_samples
 from trainers.loop.off_the_clock import record
 from trainers.loop.process_group import join
 from trainers.loop.saving import data_version, keep_to_version
-from trainers.loop.train import prepare
+from trainers.loop.train import make_trainer, prepare
 from trainers.workload import Shard
 
 
@@ -109,3 +112,19 @@ def test_garbage_collection_leaves_alone_what_was_made_before_the_clock() -> Non
         assert not any(made[0] is item for item in gc.get_objects()), "the collector no longer scans it"
     finally:
         gc.unfreeze()
+
+
+def test_a_resume_within_an_epoch_does_not_warn_of_the_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, device = RunConfig(gpus=0), torch.device("cpu")
+    config.precision.trainer, config.model.optimizer.lr = "32-true", 0.1
+    callback = MeasuringCallback(config, device, None, lambda trainer: None, lambda trainer: None)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        trainer = make_trainer(config, SingleDeviceStrategy(device), EvaluationPlan(4, 3, 8.0), callback, True)
+        loop = trainer.fit_loop.epoch_loop
+        monkeypatch.setattr(trainer.fit_loop, "_combined_loader", SimpleNamespace(flattened=[object()]))
+        monkeypatch.setattr(trainer.fit_loop, "max_batches", 4)
+        monkeypatch.setattr(type(loop), "global_step", 2)
+        loop.restarting = True
+        loop.reset()
+    assert [str(warning.message) for warning in warned if "resum" in str(warning.message)] == []
