@@ -17,8 +17,8 @@ UNIT_SAYS = (
     quantities.EVALUATIONS_TO_ACCURACY,
 )  # fmt: skip
 ADJECTIVES = {  # by how a metric begins and ends
-    ("time/", ""): ("quickest", "as fast"), ("throughput/", "_per_sec"): ("fastest", "as fast"),
-    ("cost/", ""): ("cheapest", "as cheap"),
+    (quantities.TIME, ""): ("quickest", "as fast"), (quantities.THROUGHPUT, "_per_sec"): ("fastest", "as fast"),
+    (quantities.COST, ""): ("cheapest", "as cheap"),
 }  # fmt: skip
 
 
