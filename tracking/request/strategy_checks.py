@@ -16,7 +16,7 @@ STRATEGIES = ("ddp", "fsdp")
 MAX_GPUS = 4096
 USABLE_SHARE = 0.95  # usable share of a GPU's memory; CUDA and the allocator's fragmentation take the rest
 CHECKPOINTING = "activation_checkpointing"
-# Layers of this width were faster in fp8, and narrower ones not for certain: docs/results/2026-11-26-h200-x2-larger.md.
+# Layers of this width were faster in fp8, and those of 1,600 were not: docs/results/2026-11-26-h200-x2-larger.md.
 FASTER_IN_FP8 = 4096
 
 

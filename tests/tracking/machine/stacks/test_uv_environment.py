@@ -140,7 +140,7 @@ def test_an_override_beats_what_others_ask_for(tmp_path: Path, monkeypatch: pyte
 
 
 def test_an_index_that_cannot_be_reached_is_named(stack: StackConfig) -> None:
-    refused = judge(replace(stack, index="http://127.0.0.1:9/simple"), []).error
+    refused = judge(replace(stack, index="http://127.0.0.1:9/none"), []).error
     assert "does not resolve" in refused
     assert "127.0.0.1:9" in refused
 
