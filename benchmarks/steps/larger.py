@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
@@ -41,6 +42,7 @@ from tracking.request import gpu_memory
 from trainers.loop import ddp, fsdp, precision
 from trainers.loop.build import make_data, make_module
 from trainers.loop.process_group import join
+from trainers.loop.warmup import CapturedSteps
 from trainers.ops.sharding import clip
 from trainers.workload import Shard, TrialModule, load_workload
 
@@ -73,8 +75,8 @@ def config_of(case: Case, num_gpus: int, dataset: str = "synthetic") -> RunConfi
     return dataclasses.replace(config, batch_size=case.tokens // num_gpus)
 
 
-def trained(config: RunConfig, shard: Shard) -> tuple[Callable[[], torch.Tensor], TrialModule]:
-    """A step that returns its loss, and the module."""
+def trained(config: RunConfig, shard: Shard) -> tuple[Callable[[], torch.Tensor], TrialModule, Callable[[], None]]:
+    """A step that returns its loss, the module, and a function that captures the step as the loop does."""
     precision.apply(config.precision)
     torch.manual_seed(1)
     workload = load_workload(config)
@@ -90,10 +92,12 @@ def trained(config: RunConfig, shard: Shard) -> tuple[Callable[[], torch.Tensor]
     gradients = ddp.Gradients(module) if shard.world_size > 1 and not config.sharded() else None
     batches: Iterator[Any] = iter(data.train_loader(config.device_batch_size(), 1, shard))
 
+    autocast = partial(torch.autocast, "cuda", torch.bfloat16, cache_enabled=False)
+
     def step() -> torch.Tensor:
-        with torch.autocast("cuda", torch.bfloat16):
+        with autocast():
             loss: Any = module.training_step(next(batches), 0)
-        loss.backward()
+        module.backward(loss)
         if gradients is not None:
             gradients.average()
         if (most := config.model.hparams["clip_norm"]) is not None:
@@ -101,7 +105,11 @@ def trained(config: RunConfig, shard: Shard) -> tuple[Callable[[], torch.Tensor]
         optimizer.step()
         return torch.as_tensor(loss.detach())
 
-    return step, module
+    def capture() -> None:
+        if not config.sharded():
+            CapturedSteps(module, autocast).capture(next(batches))
+
+    return step, module, capture
 
 
 def measure(case: Case, shard: Shard) -> None:
@@ -114,8 +122,10 @@ def measure(case: Case, shard: Shard) -> None:
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     begun = time.perf_counter()
-    step, module = trained(config, shard)
+    step, module, capture = trained(config, shard)
     step()  # compiles
+    step()
+    capture()
     step()
     torch.cuda.synchronize()
     warm = time.perf_counter() - begun
@@ -141,7 +151,7 @@ def measure(case: Case, shard: Shard) -> None:
 
 def first_losses(name: str, shard: Shard) -> list[float]:
     case = Case("gpt_124m", name, "ddp", LOSS_TOKENS)
-    step, _ = trained(config_of(case, 1, "grammar"), shard)
+    step, _, _ = trained(config_of(case, 1, "grammar"), shard)
     return [float(loss) for loss in torch.stack([step() for _ in range(LOSSES)])]
 
 

@@ -104,18 +104,19 @@ def estimated_memory(config: RunConfig, strategy: str, num_gpus: int, tokens: in
     try:
         shapes = shapes_of(hparams, vocabulary)
         tokens = tokens or config.samples_per_step() // num_gpus
-        saved = SAVED[shapes.architecture, config.compiled(), config.precision.name == "fp8"]
         itemsize = FP32_SIZE if config.precision.name in ("fp32", "tf32") else FP16_SIZE
         parts = num_gpus if strategy == "fsdp" else 1
-        return _estimated(shapes, hparams, tokens, parts, num_gpus, itemsize, saved, config.compiled())
+        fp8 = config.precision.name == "fp8"
+        return _estimated(shapes, hparams, tokens, parts, num_gpus, itemsize, config.compiled(), fp8)
     except (KeyError, TypeError, ZeroDivisionError):
         return None
 
 
 def _estimated(
     shapes: Shapes, hparams: Mapping[str, Any], tokens: int, parts: int, num_gpus: int, itemsize: int,
-    saved: SavedValues, compiled: bool,
+    compiled: bool, fp8: bool,
 ) -> Memory:  # fmt: skip
+    saved = SAVED[shapes.architecture, compiled, fp8]
     parameters = FP32_SIZE * (shapes.matrices + 2 * shapes.table) / parts
     optimizer = FP32_SIZE * (shapes.matrices + 4 * shapes.table) / parts
     micro_batch = max(1, min(hparams["micro_batch_size"], tokens))
@@ -126,7 +127,7 @@ def _estimated(
     uncompiled = 0 if compiled else EAGER_LOGIT + (0 if hparams["cap"] is None else FP32_SIZE)
     in_loss, in_head = _loss(shapes, micro_batch, itemsize, parts > 1, uncompiled)
     buffer = parameters if parts == 1 < num_gpus else 0.0  # of the exchange
-    copies = _narrow(shapes, parts, checkpointing, itemsize) + buffer
+    copies = _narrow(shapes, parts, checkpointing and not fp8, itemsize) + buffer
     recomputing = kept + of_layer if checkpointing else kept
     moments = [
         Memory(parameters, earlier, optimizer, kept, max(in_loss, in_head), copies),
@@ -162,15 +163,15 @@ def _loss(shapes: Shapes, tokens: int, itemsize: int, sharded: bool, uncompiled:
     return peak + half, 2 * of_weight + (product if sharded else 0.0)
 
 
-def _narrow(shapes: Shapes, parts: int, checkpointing: bool, itemsize: int) -> float:
+def _narrow(shapes: Shapes, parts: int, recomputed: bool, itemsize: int) -> float:
     """Bytes of weights in the compute type at the loss.
 
     Sharded: embedding, head, and the buffer that gathered the last layer, which waits for the next one. Otherwise the
-    layers' copies, which stay for the backward pass, except where it recomputes them.
+    layers' copies, which stay for the backward pass unless they are `recomputed`. In fp8 those are two of a byte.
     """
     if parts > 1:
         return itemsize * (2 * shapes.table + shapes.layer)
-    return 0.0 if itemsize == FP32_SIZE or checkpointing else itemsize * shapes.matrices
+    return 0.0 if itemsize == FP32_SIZE or recomputed else itemsize * shapes.matrices
 
 
 def _layer_backward(shapes: Shapes, parts: int, itemsize: int) -> float:

@@ -16,8 +16,9 @@ STRATEGIES = ("ddp", "fsdp")
 MAX_GPUS = 4096
 USABLE_SHARE = 0.95  # usable share of a GPU's memory; CUDA and the allocator's fragmentation take the rest
 CHECKPOINTING = "activation_checkpointing"
-# Layers of this width were faster in fp8, and those of 1,600 were not: docs/results/2026-11-26-h200-x2-larger.md.
-FASTER_IN_FP8 = 4096
+# The narrowest layers that were measured to be faster in fp8: docs/results/2026-11-26-h200-x2-larger.md. A CUDA graph
+# launches the kernels of a compiled step that is not sharded. The host is too slow for short ones.
+FASTER_IN_FP8, FASTER_BY_A_GRAPH = 4096, 1600
 
 
 def check_strategy(config: RunConfig) -> None:
@@ -53,16 +54,17 @@ def notes_on_fp8(configs: Sequence[RunConfig]) -> list[str]:
     """A note for each size of a language model that may be slower in fp8, unless bf16 is among the jobs, too."""
     compared = any(config.precision.name == "bf16" for config in configs)
     narrow = {
-        (config.model.name, width): None
+        (config.model.name, width, least): None
         for config in configs
         if config.precision.name == "fp8" and is_language_model(config) and not compared
-        if (width := config.model.hparams.get("width", FASTER_IN_FP8)) < FASTER_IN_FP8
+        for least in [FASTER_BY_A_GRAPH if config.compiled() and not config.sharded() else FASTER_IN_FP8]
+        if (width := config.model.hparams.get("width", least)) < least
     }
     return [
         f"precision=fp8: may be slower than bf16 for model={model} with layers {width:,} wide. It was measured to be"
-        f" faster only with layers {FASTER_IN_FP8:,} wide (size=8b). Next: give precision=bf16, or compare the two:"
+        f" faster only with layers at least {least:,} wide. Next: give precision=bf16, or compare the two:"
         " -m precision=bf16,fp8"
-        for model, width in narrow
+        for model, width, least in narrow
     ]
 
 

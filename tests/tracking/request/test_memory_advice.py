@@ -35,18 +35,23 @@ def test_a_strategy_that_would_be_refused_is_not_advised(option: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "precisions", "number"),
+    ("model", "precisions", "expected"),
     [
-        (["model=gpt", "recipe=gpt_124m"], ["fp8", "fp8"], 1),
-        (["model=gpt", "recipe=gpt_124m"], ["bf16", "fp8"], 0),
-        (["model=gpt", "recipe=gpt_124m"], ["bf16"], 0),
-        (["model=llama", "recipe=llama_8b"], ["fp8"], 0),
-        (["model=vgg"], ["fp32"], 0),
+        (["model=gpt", "recipe=gpt_124m"], ["fp8", "fp8"], "768 and 1,600"),
+        (["model=gpt", "recipe=gpt_124m"], ["bf16", "fp8"], ""),
+        (["model=gpt", "recipe=gpt_124m"], ["bf16"], ""),
+        (["model=gpt", "recipe=gpt_1.5b"], ["fp8"], ""),
+        (["model=gpt", "recipe=gpt_1.5b", "compile=false"], ["fp8"], "1,600 and 4,096"),
+        (["model=gpt", "recipe=gpt_1.5b", "gpus=2", "strategy=fsdp"], ["fp8"], "1,600 and 4,096"),
+        (["model=llama", "recipe=llama_8b"], ["fp8"], ""),
+        (["model=vgg"], ["fp32"], ""),
     ],
 )
-def test_fp8_that_may_be_slower_has_a_note(model: list[str], precisions: list[str], number: int) -> None:
-    notes = strategy_checks.notes_on_fp8([composed([*model, f"precision={name}"]) for name in precisions])
-    assert notes == number * [
-        "precision=fp8: may be slower than bf16 for model=gpt with layers 768 wide. It was measured to be faster only"
-        " with layers 4,096 wide (size=8b). Next: give precision=bf16, or compare the two: -m precision=bf16,fp8"
+def test_fp8_that_may_be_slower_has_a_note(model: list[str], precisions: list[str], expected: str) -> None:
+    notes = strategy_checks.notes_on_fp8([composed(["gpus=1", *model, f"precision={name}"]) for name in precisions])
+    width, _, least = expected.partition(" and ")
+    assert notes == bool(expected) * [
+        f"precision=fp8: may be slower than bf16 for model=gpt with layers {width} wide. It was measured to be faster"
+        f" only with layers at least {least} wide. Next: give precision=bf16, or compare the two:"
+        " -m precision=bf16,fp8"
     ]

@@ -19,12 +19,14 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize(("dtype", "bits"), [(fp8.VALUES, 3), (fp8.GRADIENTS, 2)])
 def test_numbers_lose_half_a_last_bit_at_most_by_a_scale_that_bfloat16_holds(dtype: torch.dtype, bits: int) -> None:
     x = torch.tensor([1000.0, -3.0, 1.0, 0.7, 100.0, -999.0])
-    narrow, back = fp8.scaled(x, dtype)
-    kept = narrow.float() * back
+    narrow, turned, back = fp8.narrowed(x[None], dtype)
+    kept = narrow[0].float() * back
+    assert torch.equal(turned.float(), narrow.float().t())
+    assert turned.is_contiguous()
     assert float(back) == float(back.bfloat16())
     assert torch.finfo(dtype).max / 2 < 1000 / float(back) <= torch.finfo(dtype).max
     assert ((kept - x).abs() <= x.abs() * 2.0 ** -(bits + 1)).all()
-    zeros, back = fp8.scaled(torch.zeros(4), dtype)
+    zeros, _, back = fp8.narrowed(torch.zeros(1, 4), dtype)
     assert (zeros.float() * back == 0).all()
 
 
@@ -78,6 +80,23 @@ def losses(narrow: bool, steps: int, device: torch.device) -> torch.Tensor:
         optimizer.step()
         seen.append(loss.detach().cpu())
     return torch.stack(seen)
+
+
+def test_micro_batches_share_the_casts_of_their_step_and_nothing_else_changes() -> None:
+    data = language(train_tokens=64 * 512 * 8, sequence_length=32)
+    results, module = list[list[torch.Tensor]](), model(data, width=64, micro_batch_size=128)
+    module.use_fp8()
+    batch, calls, kept = next(iter(data.train_loader(512, 1, ALONE))), list[int](), fp8.kept
+    for cast in (None, lambda matrices: calls.append(len(matrices)) or kept(matrices)):
+        module.net.cast = cast
+        module.drop_compiled()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = module.training_step(batch, 0)
+        loss.backward()
+        results.append([loss.detach(), *(parameter.grad for parameter in module.parameters())])  # type: ignore[misc]
+    assert calls == [4] * len(module.net.layers)
+    assert all(torch.equal(own, other) for own, other in zip(*results, strict=True))
+    assert all(block.casts is None for block in module.net.layers)
 
 
 def near(steps: int, device: torch.device) -> None:

@@ -6,6 +6,7 @@ itself. At small batches this takes the host longer than the kernels take the GP
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -16,9 +17,11 @@ from typing import Any, cast
 import torch
 
 from conf.schema import RunConfig
+from trainers.loop.warmup.graph_memory import GraphMemory
 from trainers.ops.compiling import CAPTURES_SEC, accept_gradients_of_graphs
 from trainers.workload import Batch, TrialModule
 
+log = logging.getLogger(__name__)
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # Lightning's names; it caches no casts in the last two
 
 
@@ -71,23 +74,27 @@ class CapturedSteps:
         self._now: Captured | None = None  # the graph whose replay is the current step
         self._pool: Any = None
         self._stream: Any = None  # of the steps before captures
+        self._memory = GraphMemory(module.device)
         module.training_step = self.training_step  # type: ignore[method-assign]
         module.backward = self.backward  # type: ignore[method-assign]
         module.optimizer_zero_grad = self.optimizer_zero_grad  # type: ignore[method-assign]
         module.drop_compiled = self.drop_compiled  # type: ignore[method-assign]
 
     def capture(self, batch: Batch) -> None:
-        """Capture the step for batches of this one's shape. Drops the gradients; changes no weight.
+        """Capture the step for batches of this one's shape, if a graph has room. Drops the gradients.
 
-        The step must have run before. It runs once more here, which changes buffers and random states.
+        The step must have run before. It runs once more here, which changes buffers and random states, but no weight.
         """
         inputs = {name: value.clone() for name, value in batch.items() if isinstance(value, torch.Tensor)}
         noted = Noted({**batch, **inputs})
         step = partial(self._run, noted)
         self._drop_gradients()
-        self._rehearse(step)
+        has_room = self._memory.has_room(partial(self._rehearse, step))
         # Without gradients the backward pass assigns them instead of adding to them, and so does each replay.
         self._drop_gradients()
+        if not has_room:
+            log.warning("A CUDA graph of a step has no room beside the optimizer: kernels are launched one by one.")
+            return
         torch.clear_autocast_cache()
         replay, loss = self._recorded(step)
         gradients = [parameter.grad for parameter in self._parameters]
@@ -142,6 +149,8 @@ class CapturedSteps:
     def backward(self, loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
         if self._now is None:
             self._usual[1](loss, *args, **kwargs)
+            if not self._captured:
+                self._memory.backward_ended()
             return
         for parameter, gradient in zip(self._parameters, self._now.gradients, strict=True):
             parameter.grad = gradient

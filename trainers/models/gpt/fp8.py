@@ -7,26 +7,51 @@ replaces it; tests compare with that.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 
 VALUES, GRADIENTS = torch.float8_e4m3fn, torch.float8_e5m2
 SMALLEST = 1e-12  # lower bound of the largest value, so that a tensor of zeros has a scale, too
 MULTIPLE = 16  # The matrix units need all sides to be multiples of it.
-Scaled = tuple[torch.Tensor, torch.Tensor]
 
 
-def scaled(x: torch.Tensor, dtype: torch.dtype) -> Scaled:
-    """Return x scaled into the range of `dtype`, and the scalar that scales it back.
+class Narrow(NamedTuple):
+    """A matrix [m, n] in fp8. Matrix units multiply rows by rows, so it is also there turned."""
 
-    The scale is a power of two: it rounds nothing, and is the same number in bfloat16.
+    rows: torch.Tensor  # [m, n], row-major
+    columns: torch.Tensor  # [n, m], row-major
+    back: torch.Tensor  # the scalar, float32, that scales the numbers back
+
+
+class Kept(NamedTuple):
+    """A weight, and its numbers in fp8 from the start of a step. The gradient is the weight's."""
+
+    weight: torch.Tensor
+    narrow: Narrow
+
+
+def narrowed(x: torch.Tensor, dtype: torch.dtype) -> Narrow:
+    """Return the matrix x scaled into the range of `dtype`.
+
+    The scale is a power of two, so that it rounds nothing.
     """
+    scale = (torch.finfo(dtype).max / x.abs().amax().float().clamp(min=SMALLEST)).log2().floor().exp2()
+    rows, columns = both_ways(x.contiguous(), scale, dtype)
+    return Narrow(rows, columns, scale.reciprocal())
+
+
+def both_ways(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return x * scale in `dtype`, and the same turned."""
     most = torch.finfo(dtype).max
-    wide = x.float()
-    scale = (most / wide.abs().amax().clamp(min=SMALLEST)).log2().floor().exp2()
-    narrow = (wide * scale).clamp(-most, most).to(dtype)
-    return narrow.contiguous(), scale.reciprocal()
+    rows = (x.float() * scale).clamp(-most, most).to(dtype)
+    return rows, rows.t().contiguous()
+
+
+def kept(matrices: Sequence[torch.Tensor]) -> list[Kept]:
+    """Cast weights [..., inputs] for all products of a step."""
+    return [Kept(matrix, narrowed(matrix.detach().flatten(0, -2), VALUES)) for matrix in matrices]
 
 
 @torch.library.custom_op("timetrial::scaled_product", mutates_args=(), device_types="cuda")
@@ -51,9 +76,10 @@ def _(
     return a.new_empty((a.shape[0], b.shape[0]), dtype=dtype)
 
 
-def product(left: Scaled, right: Scaled, dtype: torch.dtype, fast: bool) -> torch.Tensor:
-    """Return left @ right.t() of [m, k] and [n, k], both row-major. `fast` sums with fewer bits: not for gradients."""
-    (a, of_a), (b, of_b) = left, right
+def product(
+    a: torch.Tensor, of_a: torch.Tensor, b: torch.Tensor, of_b: torch.Tensor, dtype: torch.dtype, fast: bool = False
+) -> torch.Tensor:
+    """Return a @ b.t() of [m, k] and [n, k], scaled back. `fast` sums with fewer bits: not for gradients."""
     if not a.is_cuda:
         return (a.float() @ b.float().t() * (of_a * of_b)).to(dtype)
     result: torch.Tensor = scaled_product(a, b, of_a, of_b, dtype, fast)
@@ -62,27 +88,28 @@ def product(left: Scaled, right: Scaled, dtype: torch.dtype, fast: bool) -> torc
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        values, weights = scaled(x, VALUES), scaled(weight, VALUES)
-        ctx.save_for_backward(*values, *weights)
-        return product(values, weights, x.dtype, fast=True)
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, narrow: Narrow | None) -> torch.Tensor:
+        rows, columns, back = narrowed(x, VALUES)
+        weights = narrow or narrowed(weight, VALUES)
+        ctx.save_for_backward(columns, back, weights.columns, weights.back)
+        ctx.dtype = weight.dtype
+        return product(rows, back, weights.rows, weights.back, x.dtype, fast=True)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        values, of_values, weights, of_weights = ctx.saved_tensors
-        narrow, of_gradient = scaled(gradients[0], GRADIENTS)
-        dtype = gradients[0].dtype
-        of_x = product((narrow, of_gradient), (turned(weights), of_weights), dtype, fast=False)
-        of_weight = product((turned(narrow), of_gradient), (turned(values), of_values), dtype, fast=False)
-        return of_x, of_weight
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        columns, back, weight_columns, weight_back = ctx.saved_tensors
+        gradient = narrowed(gradients[0], GRADIENTS)
+        of_x = product(gradient.rows, gradient.back, weight_columns, weight_back, gradients[0].dtype)
+        of_weight = product(gradient.columns, gradient.back, columns, back, ctx.dtype)
+        return of_x, of_weight, None
 
 
-def turned(x: torch.Tensor) -> torch.Tensor:
-    return x.t().contiguous()
+def linear(x: torch.Tensor, weight: torch.Tensor | Kept, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """Apply a linear layer to [..., inputs], in the inputs' dtype. All sides are multiples of MULTIPLE.
 
-
-def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Apply a linear layer to [..., inputs], in the inputs' dtype. All sides are multiples of MULTIPLE."""
-    rows: Any = _Linear.apply(x.flatten(0, -2), weight.to(x.dtype))
-    whole: torch.Tensor = rows.unflatten(0, x.shape[:-1])
-    return whole if bias is None else whole + bias.to(x.dtype)
+    The weight is [..., inputs], with one output for each row. Its gradient has its dtype.
+    """
+    whole, narrow = weight if isinstance(weight, Kept) else (weight, None)
+    rows: Any = _Linear.apply(x.flatten(0, -2), whole.flatten(0, -2), narrow)
+    result: torch.Tensor = rows.unflatten(0, x.shape[:-1])
+    return result if bias is None else result + bias.flatten().to(x.dtype)

@@ -21,6 +21,7 @@ DRAWN_ON_DEVICE = 1_000_000_000  # From so many parameters on, the GPU draws the
 
 
 Multiply = Callable[..., torch.Tensor]  # a linear layer: `linear`, or fp8's
+Cast = Callable[..., list[Any]]  # what `Multiply` may take in the place of these weights
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ def norm(x: torch.Tensor, gains: torch.Tensor | None = None) -> torch.Tensor:
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
+    """Apply a linear layer to [..., inputs]. The weight is [..., inputs], with one output for each row."""
+    return F.linear(x, weight.flatten(0, -2).to(x.dtype), None if bias is None else bias.flatten().to(x.dtype))
 
 
 def layer(
@@ -73,7 +75,7 @@ def layer(
     It is a function of tensors, not a module, so that the compiler makes one function for all layers.
     """
     x = x + added
-    split = multiply(norm(x, norm1), parts.flatten(0, 1), parts_bias.flatten()).unflatten(2, (3, heads, -1))
+    split = multiply(norm(x, norm1), parts, parts_bias).unflatten(2, (3, heads, -1))
     query, key, value = split.unbind(2)
     query, key = rotated(norm(query), turns), rotated(norm(key), turns)
     query, key, value = (part.transpose(1, 2) for part in (query, key, value))
@@ -88,6 +90,7 @@ class Weights(nn.Module):
 
     function: Callable[..., Any] = staticmethod(layer)
     turns = staticmethod(rotations)
+    casts: list[Any] | None = None  # of the matrices, while they are kept
 
     def __init__(self, sizes: Sizes, on_device: bool = False) -> None:
         super().__init__()
@@ -123,11 +126,12 @@ class Weights(nn.Module):
             return result
         return function(x, added, turns, heads, scale, multiply, *self.tensors())
 
-    def tensors(self) -> tuple[torch.Tensor, ...]:
-        """Return the parameters in the order of `layer`'s arguments."""
+    def tensors(self) -> tuple[Any, ...]:
+        """Return the parameters, with casts in the place of matrices, in the order of `layer`'s arguments."""
+        parts, out, widen, narrow = self.casts or self.matrices()
         return (
-            self.norm1, self.parts, self.parts_bias, self.out, self.out_bias,
-            self.norm2, self.widen, self.widen_bias, self.narrow, self.narrow_bias,
+            self.norm1, parts, self.parts_bias, out, self.out_bias,
+            self.norm2, widen, self.widen_bias, narrow, self.narrow_bias,
         )  # fmt: skip
 
     def matrices(self) -> list[nn.Parameter]:

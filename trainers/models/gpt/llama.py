@@ -37,12 +37,12 @@ def layer(
     x = x + added
     before = normed(x, norm1)
     queries = multiply(before, query).unflatten(2, (heads, -1))
-    keys, values = multiply(before, pairs.flatten(0, 1)).unflatten(2, (2, -1, queries.shape[-1])).unbind(2)
+    keys, values = multiply(before, pairs).unflatten(2, (2, -1, queries.shape[-1])).unbind(2)
     queries, keys = rotated(queries, turns), rotated(keys, turns)
     queries, keys, values = (part.transpose(1, 2) for part in (queries, keys, values))
     attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=scale, enable_gqa=True)
     x = x + multiply(attended.transpose(1, 2).flatten(2), out)
-    gate, up = multiply(normed(x, norm2), widen.flatten(0, 1)).chunk(2, dim=2)
+    gate, up = multiply(normed(x, norm2), widen).chunk(2, dim=2)
     return x, multiply(F.silu(gate) * up, narrow)
 
 
@@ -71,8 +71,9 @@ class LlamaWeights(Weights):
         for parameter in (self.norm1, self.norm2):
             parameter.fill_(1)
 
-    def tensors(self) -> tuple[torch.Tensor, ...]:
-        return self.norm1, self.query, self.pairs, self.out, self.norm2, self.widen, self.narrow
+    def tensors(self) -> tuple[Any, ...]:
+        query, pairs, out, widen, narrow = self.casts or self.matrices()
+        return self.norm1, query, pairs, out, self.norm2, widen, narrow
 
     def matrices(self) -> list[torch.nn.Parameter]:
         return [self.query, self.pairs, self.out, self.widen, self.narrow]

@@ -46,6 +46,7 @@ class LanguageModel(TrialModule):
     max_epochs = 1
     max_steps: int
     sharded_methods = ("summed_loss",)
+    same_kernels = True
     made_on_device = True  # so that all strategies draw the weights of large models there
 
     def __init__(
@@ -124,6 +125,7 @@ class LanguageModel(TrialModule):
             if side % fp8.MULTIPLE:
                 raise ConfigError(f"{name}={side}: precision=fp8 needs a multiple of {fp8.MULTIPLE}")
         self.multiply = self.net.multiply = fp8.linear
+        self.net.cast = fp8.kept
         self.net.drop_compiled()
 
     def sharded_parts(self) -> list[nn.Module]:
@@ -176,11 +178,12 @@ class LanguageModel(TrialModule):
         *firsts, final = zip(inputs.split(rows), targets.split(rows), strict=True)
         share = 1 / targets.numel()
         before = torch.zeros((), device=inputs.device)
-        for piece in firsts:
-            loss = self.net.summed_loss(*piece) * share
-            self._scaled(loss).backward()
-            before += loss.detach()
-        mean: torch.Tensor = self.net.summed_loss(*final) * share + before
+        with self.net.kept_casts():
+            for piece in firsts:
+                loss = self.net.summed_loss(*piece) * share
+                self._scaled(loss).backward()
+                before += loss.detach()
+            mean: torch.Tensor = self.net.summed_loss(*final) * share + before
         return mean
 
     def _scaled(self, loss: torch.Tensor) -> torch.Tensor:

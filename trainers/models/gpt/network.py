@@ -8,7 +8,8 @@ each head's width rotated, attention scaled by 0.12, logits capped at 15, biases
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -16,8 +17,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from trainers.models.gpt.cross_entropy import CrossEntropy
-from trainers.models.gpt.layers import DRAWN_ON_DEVICE, Multiply, Sizes, Weights, draw, empty, linear, norm
+from trainers.models.gpt.layers import DRAWN_ON_DEVICE, Cast, Multiply, Sizes, Weights, draw, empty, linear, norm
 from trainers.models.gpt.llama import LlamaWeights
+from trainers.ops.sharding import is_sharded
 
 ARCHITECTURES: dict[str, Any] = {"gpt": Weights, "llama": LlamaWeights}
 LLAMA_STD = 0.02
@@ -40,6 +42,7 @@ class Parts(NamedTuple):
     layer: Callable[..., tuple[torch.Tensor, torch.Tensor]]
     last: Callable[..., torch.Tensor]
     multiply: Multiply = linear  # the layer's matrix product
+    cast: Cast | None = None  # casts a layer's matrices for it
 
 
 class GPT(nn.Module):
@@ -67,6 +70,7 @@ class GPT(nn.Module):
         self.layers = nn.ModuleList(block(sizes, self.on_device) for _ in range(sizes.layers))
         self.cross_entropy = CrossEntropy(cap)
         self.multiply: Multiply = linear
+        self.cast: Cast | None = None
         self.drop_compiled()
 
     @torch.no_grad()
@@ -89,12 +93,29 @@ class GPT(nn.Module):
     def compile_parts(self) -> None:
         """Compile the layer function, once for all layers, and the functions before and after the layers."""
         made: list[Any] = [torch.compile(part, dynamic=False) for part in self._plain()[:3]]
-        self._parts = Parts(*made)._replace(multiply=self.multiply)
+        cast = self.cast and torch.compile(self.cast, dynamic=False)
+        self._parts = Parts(*made)._replace(multiply=self.multiply, cast=cast)
         self.cross_entropy.compile()
 
     def drop_compiled(self) -> None:
-        self._parts = self._plain(self.multiply)
+        self._parts = self._plain(self.multiply)._replace(cast=self.cast)
         self.cross_entropy.drop_compiled()
+
+    @contextmanager
+    def kept_casts(self) -> Iterator[None]:
+        """Cast the layers' matrices once for all forward passes in the block, if products take casts.
+
+        A sharded model casts in each pass, since it gathers a layer right before.
+        """
+        cast = None if is_sharded(self.last_norm) else self._parts.cast
+        blocks: list[Any] = list(self.layers)
+        try:
+            for block in blocks:
+                block.casts = cast(block.matrices()) if cast else None
+            yield
+        finally:
+            for block in blocks:
+                block.casts = None
 
     def _plain(self, multiply: Multiply = linear) -> Parts:
         return Parts(first, ARCHITECTURES[self.architecture].function, last, multiply)

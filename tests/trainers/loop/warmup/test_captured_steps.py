@@ -29,6 +29,10 @@ SMALL = {
         "dataset=numbers", "recipe=gnmt_cpu", "dataset.size=2000", "batch_size=256", "model.hparams.width=64",
         "model.hparams.num_shapes=2",
     ],
+    "gpt": [
+        "dataset=grammar", "recipe=gpt_cpu", "batch_size=512", "dataset.train_tokens=6400",
+        "dataset.validation_tokens=640", "model.hparams.steps=10", "model.hparams.micro_batch_size=128",
+    ],
 }  # fmt: skip
 MORE = ("resnet50", "maskrcnn")
 pytestmark = [
@@ -146,7 +150,7 @@ def trained(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "model", ["ssd", "ncf", "gnmt", *(pytest.param(model, marks=pytest.mark.exhaustive) for model in MORE)]
+    "model", ["ssd", "ncf", "gnmt", "gpt", *(pytest.param(model, marks=pytest.mark.exhaustive) for model in MORE)]
 )
 def test_a_training_by_replays_is_the_usual_one(model: str) -> None:
     overrides, made = [f"model={model}", *SMALL[model]], list[Replayed]()
@@ -195,7 +199,9 @@ def test_gnmt_s_steps_are_captured_if_its_recipe_asks_for_it(options: list[str],
 @pytest.mark.slow
 @pytest.mark.gpu
 @on_a_gpu
-@pytest.mark.parametrize(("model", "precision"), [*((model, "bf16") for model in SMALL), ("gnmt", "fp16")])
+@pytest.mark.parametrize(
+    ("model", "precision"), [*((model, "bf16") for model in SMALL), ("gnmt", "fp16"), ("gpt", "fp8")]
+)
 def test_on_a_gpu_a_training_by_replays_is_the_usual_one(model: str, precision: str) -> None:
     device = torch.device("cuda", 0)
     overrides = [f"model={model}", *SMALL[model]]
