@@ -16,6 +16,7 @@ import torch
 
 from tracking.machine.environment import available_bytes
 
+SHARED_POOL = (0, 0)  # PyTorch's name of the memory that belongs to no CUDA graph
 ROOM = 0.9  # share of the free memory that copies may take
 ALIGNMENT = 256  # bytes, as the allocator of the GPU's memory
 PIECE_BYTES = 2**24  # size of the pinned memory
@@ -184,6 +185,13 @@ def has_room(size: int, device: torch.device) -> bool:
     if device.type != "cuda":
         return True
     free, _ = torch.cuda.mem_get_info(device)
+    return size <= ROOM * (free + _spare_bytes(device))
+
+
+def _spare_bytes(device: torch.device) -> int:
+    """Return the bytes that PyTorch holds and no step needs."""
+    segments = torch.cuda.memory_snapshot()
+    if any(tuple(segment["segment_pool_id"]) != SHARED_POOL for segment in segments):
+        return 0  # A CUDA graph keeps its memory, and what the optimizer had is needed again.
     # Between steps little is allocated, but each step needs its activations again. So compare with the peak.
-    spare = torch.cuda.memory_reserved(device) - torch.cuda.max_memory_allocated(device)
-    return size <= ROOM * (free + spare)
+    return torch.cuda.memory_reserved(device) - torch.cuda.max_memory_allocated(device)

@@ -30,9 +30,16 @@ def job(path: Path, step: int = 1) -> Job:
     return Job(path, step, {"state_dict": {"weights": torch.ones(3)}, "callbacks": {}}, {"random": {}})
 
 
-@pytest.mark.parametrize(("gib", "fits"), [(4, True), (7, False)])
-def test_the_memory_of_a_steps_activations_is_no_room(monkeypatch: pytest.MonkeyPatch, gib: int, fits: bool) -> None:
-    """5 GiB are free and 1 GiB of the pool was never used: 20 GiB of it are only free between steps."""
+@pytest.mark.parametrize(("gib", "graphs", "fits"), [(5, False, True), (7, False, False), (5, True, False)])
+def test_the_memory_of_a_steps_activations_is_no_room(
+    monkeypatch: pytest.MonkeyPatch, gib: int, graphs: bool, fits: bool
+) -> None:
+    """5 GiB are free and 1 GiB of the pool was never used: 20 GiB of it are only free between steps.
+
+    Beside CUDA graphs all of the pool is in use.
+    """
+    segments = [{"segment_pool_id": (0, 0)}, {"segment_pool_id": (0, int(graphs))}]
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
     monkeypatch.setattr(copies, "available_bytes", lambda: 1000 * GIB)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (5 * GIB, 80 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 31 * GIB)
