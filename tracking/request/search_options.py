@@ -130,9 +130,8 @@ def check_objective(config: RunConfig) -> None:
             f"{search_name(config)}: model={config.model.name} has no target on dataset={config.dataset.name}. Next:"
             " give target=VALUE"
         )
-    if not config.instance.price_per_hour and ("cost" in objectives or budget.unit == "usd"):
-        option = f"objective={search.objective}" if "cost" in objectives else f"budget={search.budget}"
-        raise ConfigError(f"search.{option}: the price is not known. Next: give price_per_hour or instance")
+    if "cost" in objectives or budget.unit == "usd":
+        check_price(config, f"objective={search.objective}" if "cost" in objectives else f"budget={search.budget}")
     if "energy" in objectives and not config.on_gpu():
         raise ConfigError(
             f"search.objective={search.objective}: gpus=0, and energy is measured by a GPU's counter. Next: give gpus,"
@@ -140,6 +139,21 @@ def check_objective(config: RunConfig) -> None:
         )
     if budget.unit == "gpu-hours" and not config.on_gpu():
         raise ConfigError(f"search.budget={search.budget}: gpus=0 uses no GPU-hours. Next: give minutes or runs")
+
+
+def check_price(config: RunConfig, option: str) -> None:
+    """Raise ConfigError if no run has a cost above 0, which the `option` of the search needs."""
+    price = config.instance.price_per_hour
+    if price is None:
+        beside = ""
+        if option.startswith("budget="):
+            beside = ", or beside sweep.resume, where the price stays as it is, a budget in min or runs"
+        raise ConfigError(f"search.{option}: the price is not known. Next: give price_per_hour or instance{beside}")
+    if price == 0:
+        raise ConfigError(
+            f"search.{option}: price_per_hour=0, so each run costs 0 and no cost can be compared. Next: give a price"
+            " above 0, or search for the time with a budget in min or runs"
+        )
 
 
 def check_energy_counter(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
