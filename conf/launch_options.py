@@ -133,6 +133,7 @@ class StudyConfig:
 
 
 OBJECTIVES = ("time", "cost", "energy")
+SET_BY_SEARCH = ("name", "axes", "setting", "phase", "block", "cap_sec", "trial")  # The command line cannot.
 
 
 @dataclass

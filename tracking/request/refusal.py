@@ -9,6 +9,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from conf.launch_options import SET_BY_SEARCH
 from conf.schema import ConfigError, RunConfig
 from conf.target import ON_ANOTHER_METRIC
 from tracking.base.installation import LAUNCH, PREFIX
@@ -21,6 +22,11 @@ SWEEP_FUNCTION = re.compile(r"(choice|range|interval|tag|glob|sort|shuffle)\(") 
 
 HELP = f"See {LAUNCH} --help." if PREFIX else f"See {LAUNCH} --help, or docs/configuration.md."  # A wheel has no docs/.
 
+WORDS_OF_TYPES = {
+    "int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "list[int]": "a list of"
+    " whole numbers", "list[str]": "a list of texts", "dict[str, str]": "a table of texts", "dict[str, Any]": "a table",
+    "dict[Any, Any]": "a table",
+}  # fmt: skip
 
 # Hydra's messages and ours, which say what to type. {0} is the group of the pattern.
 HYDRA_MESSAGES = {
@@ -58,8 +64,7 @@ def _explain(error: Exception) -> str:
     if key == "target" and "of type 'dict'" in str(cause):  # such as target.top2=0.9
         return f"refused: target: target=VALUE is the value of the YAML's target. {ON_ANOTHER_METRIC}"
     if key in types:
-        reason = str(cause).splitlines()[0]
-        return f"refused: {key}: {reason.rstrip('.')}. Allowed: {type_name(types[key])}. {HELP}"
+        return f"refused: {wrong_type(key, cause, types[key])}"
     if key:
         siblings = getattr(cause, "parent_node", None)  # those of a model's hparams are in its YAML alone
         return f"refused: {unknown_option(key, types, list(siblings) if isinstance(siblings, Mapping) else [])}"
@@ -82,6 +87,15 @@ def _explain(error: Exception) -> str:
         return f"refused: {match[1]}: Hydra cannot parse this. Next: close its quotes. {HELP}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"refused: {' '.join(lines)} {HELP}"
+
+
+def wrong_type(key: str, error: BaseException, kind: Any) -> str:
+    """The message for a value that is not of the option's type. OmegaConf's own words name its classes."""
+    value = getattr(error, "value", "")
+    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
+    allowed = ", or ".join(WORDS_OF_TYPES.get(part, part) for part in type_name(kind).split(" | "))
+    [name] = typed({key: kind}) or [key]
+    return f"{name}={text}: is not of the option's type. Allowed: {allowed}. {HELP}"
 
 
 def several_values(word: str) -> str:
@@ -138,6 +152,7 @@ def escaped(value: str) -> str:
 
 def unknown_option(key: str, types: dict[str, Any], siblings: Sequence[str] = ()) -> str:
     """The message for a dotted key that is not in `types`; `siblings` are the existing keys beside it."""
+    types = typed(types)
     parent = key.rpartition(".")[0]
     if key.startswith("model.targets."):
         return f"{key}: is not in the YAML. Next: for a target on another metric give +{key}=VALUE"
@@ -155,6 +170,12 @@ def unknown_option(key: str, types: dict[str, Any], siblings: Sequence[str] = ()
         return f"{key}: no such option. Did you mean {' or '.join(matches)}? Next: see {LAUNCH} --help"
     options_beside = [name for name in types if name.rpartition(".")[0] == parent] or list(groups(types))
     return f"{key}: no such option. Allowed: {', '.join(options_beside)}. {HELP}"
+
+
+def typed(types: Mapping[str, Any]) -> dict[str, Any]:
+    """The options as a user types them: without those that a search sets itself, and `search.from`."""
+    own = {f"search.{name}" for name in SET_BY_SEARCH}
+    return {"search.from" if key == "search.source" else key: types[key] for key in types if key not in own}
 
 
 def near_options(key: str, types: dict[str, Any]) -> list[str]:

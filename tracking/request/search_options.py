@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from conf.launch_options import OBJECTIVES, SearchConfig
+from conf.launch_options import OBJECTIVES, SET_BY_SEARCH, SearchConfig
 from conf.schema import ConfigError, RunConfig
 from tracking.base.number_text import significant
 from tracking.request.node_options import VisibleGpu
@@ -104,7 +104,7 @@ def search_name(config: RunConfig) -> str:
 def check_search(config: RunConfig, overrides: Sequence[str], gpus: Sequence[VisibleGpu] = ()) -> None:
     """Raise ConfigError for a search that cannot be made on these GPUs, and for options without effect."""
     search = config.search
-    for key in ("name", "axes", "setting", "phase", "block", "cap_sec", "trial"):
+    for key in SET_BY_SEARCH:
         if any(word.lstrip("+").startswith(f"search.{key}=") for word in overrides):
             raise ConfigError(f"search.{key}: is set by the search itself. Next: leave it out")
     if is_search(config):

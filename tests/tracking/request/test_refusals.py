@@ -53,7 +53,7 @@ REFUSED = {
     "program.cwd=/d/(x)": ["without quotes. Next: 'program.cwd=\"/d/(x)\"'"],
     "-m target=<=3.0,<=2.5": ['without quotes. Next: \'target="<=3.0","<=2.5"\''],
     "+program.metrics.eval/a=(x)": ["without quotes. Next: '+program.metrics={eval/a: \"(x)\"}'"],
-    "seed=abc": ["seed", "'abc'", "Allowed: int"],
+    "seed=abc": ["seed=abc", "Allowed: a whole number"],
     "seed=-1": ["seed=-1", "Allowed: 0 to 4294967295"],
     "precision=fp31": ["precision=fp31", "did you mean fp32", "Allowed: bf16, fp16, fp32, fp8, tf32"],
     "gpus=8": ["gpus=8", "visible on this machine", "Allowed: auto"],
