@@ -57,8 +57,13 @@ class Job:
 
     @property
     def settled(self) -> bool:
-        """Whether the job needs no further run: it finished, or its search accepts how it ended."""
+        """Whether the job needs no further run: it finished, or its search accepts how it ended.
+
+        A search times whole runs, so one that somebody resumed by hand is repeated.
+        """
         failure = self.result.failure if self.result else None
+        if self.result is not None and self.finished and self.config.search.phase:
+            return not self.result.resumes
         if self.finished or failure is None or not self.config.search.phase:
             return self.finished
         return self.given_up or failure.kind in failures.REPEATABLE_FAILURES

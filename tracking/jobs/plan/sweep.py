@@ -170,7 +170,7 @@ def find_results(jobs: Sequence[Job], folders: Mapping[str, list[Path]]) -> None
                 result = run_folder.read_result(path)
             except (OSError, ValueError):  # an unreadable result: the job counts as not run
                 continue
-            if result is not None and not job.finished:  # an older folder may hold the finished run
+            if result is not None and not job.settled:  # an older folder may hold the finished run
                 job.folder, job.result = path, result
         job.lost = [path for path in job_folders if path != job.folder]
 

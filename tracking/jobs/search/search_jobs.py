@@ -221,7 +221,8 @@ class SearchJobs:
         answer = answer_words.text(self.answers(), self._objectives, self._budget, means, self.points())
         took = "" if self.answer().named else answer_words.one_run(*seconds_of(self.jobs))
         stopped = answer_words.timed_out(self.jobs, self._base.config.timeout_sec)
-        return " ".join(filter(None, [self.trouble, answer, stopped, took, self.how_far_off]))
+        resumed = setting_means.left_out(self.jobs)
+        return " ".join(filter(None, [self.trouble, answer, resumed, stopped, took, self.how_far_off]))
 
     def finish(self, folder: Path) -> None:
         """Write the final answer and its pictures. Raises OSError."""
@@ -255,6 +256,5 @@ class SearchJobs:
         return job
 
     def _refuse(self, trial: SearchTrial, why: str) -> None:
-        """Note that a trial cannot be run."""
         self._refused.append((len(self.jobs), dataclasses.replace(trial, state="failed", refused=True)))
         self.why[" ".join(setting_overrides(trial.setting))] = why

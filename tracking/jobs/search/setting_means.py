@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
 from statistics import fmean
 
 from tracking.analysis.search import DECIDE, Figure, Key, key_of
+from tracking.analysis.statistics import counted
 from tracking.base import quantities
 from tracking.jobs.plan import Job, sweep_summary
+from tracking.record import run_folder
 
 KEYS = {
     "samples_per_sec": quantities.THROUGHPUT_SAMPLES_PER_SEC,
@@ -22,7 +27,7 @@ def means_of(jobs: Sequence[Job]) -> Means:
     """The means over each setting's deciding runs that reached the target; without a value, a name is absent."""
     reached: dict[Key, list[Mapping[str, float]]] = {}
     for job in jobs:
-        if job.finished and job.config.search.phase == DECIDE:
+        if job.finished and job.settled and job.config.search.phase == DECIDE:
             metrics = sweep_summary.run_of(job).metrics
             if metrics.get(quantities.TARGET_REACHED):
                 reached.setdefault(key_of(job.config.search.setting), []).append(metrics)
@@ -32,6 +37,20 @@ def means_of(jobs: Sequence[Job]) -> Means:
         }
         for setting, runs in reached.items()
     }
+
+
+def left_out(jobs: Sequence[Job]) -> str:
+    """A sentence on the runs that were resumed by hand; empty without one."""
+    num = sum(map(_is_resumed, chain.from_iterable([*job.lost, job.folder] for job in jobs)))
+    were = "was" if num == 1 else "were"
+    return f"{counted(num, 'run')} {were} interrupted and resumed, and {were} not counted." if num else ""
+
+
+def _is_resumed(folder: Path | None) -> bool:
+    with suppress(OSError, ValueError):
+        result = run_folder.read_result(folder) if folder else None
+        return bool(result and result.resumes)
+    return False
 
 
 def times(means: Means, figure: Figure, other: Figure, name: str) -> float | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from tests.tracking.jobs.search.made_searches import AXES, lose, make, run, search
+from tests.tracking.jobs.search.made_searches import AXES, lose, make, result, run, search
+from tracking.analysis.search import key_of
 from tracking.jobs.plan import Job, exit_code
-from tracking.jobs.search import SearchJobs
-from tracking.record import Failure, Result
+from tracking.jobs.search import SearchJobs, setting_means
+from tracking.record import Failure, Result, documents, run_folder
 
 
 def test_a_run_that_was_lost_is_made_again_and_says_nothing_of_its_setting() -> None:
@@ -74,6 +76,26 @@ def test_a_setting_that_crashes_each_time_has_failed_and_the_search_goes_on(kind
     console = Console(width=200, record=True)
     made.show(console)
     assert f"crashed each time: gpus=1 batch_size=8 lr=0.01: killed: {kind}: lost" in console.export_text()
+
+
+def test_a_deciding_run_that_was_resumed_by_hand_is_repeated_and_in_no_mean(tmp_path: Path) -> None:
+    made = search()
+    ran = run(made)
+    [other, *_] = [job for job in ran if job.config.search.phase == "decide"]
+    assert other.result is not None
+    before = setting_means.means_of(made.jobs)
+    other.folder = tmp_path
+    other.result.resumes, other.result.metrics["epochs/to_accuracy"] = [{"epoch_num": 1}], 1e6
+    documents.write_json(tmp_path / run_folder.RESULT, other.result)
+    assert not other.settled
+    key = key_of(other.config.search.setting)
+    assert setting_means.means_of(made.jobs)[key]["epochs"] == pytest.approx(before[key]["epochs"], rel=0.1)
+    made = search(made.jobs)
+    [again] = made.next_jobs()
+    assert (again.overrides, again.lost, again.result) == (other.overrides, [tmp_path], None)
+    again.result = result(again)
+    assert "1 run was interrupted and resumed, and was not counted." in made.words()
+    assert setting_means.means_of(made.jobs) == before
 
 
 def test_where_every_run_fails_the_answer_says_why() -> None:

@@ -67,6 +67,16 @@ def test_a_resumed_sweep_knows_the_folders_of_the_runs_that_were_lost(tmp_path: 
     assert (job.folder, job.lost) == (own[1], [own[0], own[2]])
 
 
+def test_a_resumed_sweep_takes_the_whole_run_of_a_search_before_one_that_was_resumed_by_hand(tmp_path: Path) -> None:
+    [job] = search().next_jobs()
+    own = [tmp_path / name for name in ("by-hand", "whole")]
+    for path, resumes in zip(own, ([{"epoch_num": 1}], []), strict=True):
+        path.mkdir()
+        run_folder.write_result(path, Result("finished", resumes=resumes))
+    sweep.find_results([job], {job.config.config_hash(): own})
+    assert (job.folder, job.lost) == (own[1], own[:1])
+
+
 def test_a_resumed_search_keeps_its_axes_and_may_have_another_budget() -> None:
     words = ["model=m", "search=quickest", "search.budget=30runs"]
     begun = search_of(Job(make([]), words), [], None, ["batch_size=4,8"], parsed, make, 0)

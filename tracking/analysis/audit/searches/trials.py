@@ -78,7 +78,7 @@ def _trial(attempts: Sequence[JournalFigures], objective: str) -> Trial:
 
 
 def _state(run: JournalFigures, num_attempts: int) -> str:
-    if not run.result:
+    if not run.result or ("resumed" in run.tags and run.failure is None):  # A resumed run has no whole time.
         return "lost"
     crashed = str(run.failure).startswith("signal:")
     if run.failure in LOST or (crashed and num_attempts < MOST_TRIES):
