@@ -167,6 +167,22 @@ def test_what_a_resumed_run_keeps_is_refused_whatever_model_has_it(word: str) ->
         assert "timeout_sec" in said
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sweep.until_decided=true"],
+        ["-m", "seed=4", "sweep.until_decided=true"],
+        ["sweep.shuffle=3"],
+        ["-m", "seed=4", "sweep.shuffle=3"],
+        ["sweep.paired=true"],
+    ],
+)
+def test_what_a_resumed_sweep_has_decided_at_its_beginning_is_refused(words: list[str]) -> None:
+    said = refusal_of("sweep.resume=a", *words)
+    assert said.startswith(f"sweep.resume=a {words[-1]}: has no effect, since a sweep goes on as it began. Next: leave")
+    hydra_arguments(["-m", "seed=4", "sweep.resume=a", "sweep.paired=true"])
+
+
 def parsed_ranges(*words: str) -> dict[str, Any]:
     return {word: launch.parsed(word).value() for word in words}
 

@@ -15,6 +15,10 @@ OF_DEVICES = ("gpus", "cpu_processes", "nodes", "strategy")  # A run's figures a
 # Options and groups that a resumed sweep may change: they do not change what is measured.
 BESIDE_SWEEP_RESUME = sorted({*NOT_MEASURED} - {"profile"})
 
+# Of a sweep that goes on, these have been decided; `sweep.paired` and `sweep.warm_up` may hold for jobs that -m adds.
+OF_A_NEW_SWEEP = ("sweep.until_decided", "sweep.shuffle")
+OF_ADDED_JOBS = ("sweep.paired", "sweep.warm_up")
+
 
 def check_resumed(words: Sequence[str], is_multirun: bool) -> None:
     """Raise ConfigError for an option that a resumed run or sweep does not take from the command line.
@@ -35,7 +39,14 @@ def check_resumed(words: Sequence[str], is_multirun: bool) -> None:
                 f" resume: {', '.join(BESIDE_RESUME)}. Next: leave {foreign[0]} out"
                 + (f", or begin a new run with {word}" if of_devices else "")
             )
-    if (resumed := keys.get("sweep.resume")) and not is_multirun:
+    resumed = keys.get("sweep.resume")
+    decided = OF_A_NEW_SWEEP if is_multirun else OF_A_NEW_SWEEP + OF_ADDED_JOBS
+    if resumed and (word := next((keys[key] for key in decided if key in keys), "")):
+        raise ConfigError(
+            f"{resumed} {word}: has no effect, since a sweep goes on as it began. Next: leave it out, or begin a new"
+            f" sweep with {word}"
+        )
+    if resumed and not is_multirun:
         foreign = [key for key in keys if key.partition(".")[0] not in BESIDE_SWEEP_RESUME]
         if foreign:
             raise ConfigError(
