@@ -155,10 +155,10 @@ def report_of(random: np.random.Generator, cell: Cell) -> Counter[str]:
             sum(value < least * (1 + 1e-9) for value in values.values()) == 1 and values[_name(best.leader)] == least
         )
         counts.update({"best wrong": alone and not right, "right best": alone and right})
-        if best.bounds and cell.what in (EQUAL, *DIFFERENT):
-            own = values.pop(_name(best.leader))
+        if best.next and best.bounds and cell.what in (EQUAL, *DIFFERENT):
+            other, own = (values[_name(each)] for each in (best.next.other_than(best.leader), best.leader))
             low, high = best.bounds
-            counts["factor missed"] = not low * (1 - 1e-9) <= min(values.values()) / own <= high * (1 + 1e-9)
+            counts["factor missed"] = not low * (1 - 1e-9) <= other / own <= high * (1 + 1e-9)
     if cell.what == EQUAL and cell.metric == TIME:
         counts["interval of a mean missed"] = _mean_missed(task.settings[0].values(TIME), true["a"].sec)
     return counts

@@ -83,20 +83,19 @@ def _lead(
     verdicts: Verdicts, leader: str, others: list[str], samples: Mapping[str, Observations], num_tested: int,
     claimed: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """The leader's p-value, and the bounds of its factor over the best other setting."""
+    """The leader's p-value, and the bounds of its factor over the next setting."""
     near = tolerance(verdicts.evidence.metric)
     pairs = [verdicts.pairs[frozenset((leader, other))] for other in others]
     p_values = [pair.p if pair.better == leader else 1.0 for pair in pairs]
     tested = [p for p in p_values if p is not None]
     p = min(1.0, max(tested) * max(1, num_tested - 1)) if tested and len(tested) == len(pairs) else None
     direction = verdicts.evidence.better(verdicts.workload, verdicts.evidence.metric) or ""
-    bounds = [factor_bounds(direction, samples[leader], samples[other], level(num_tested)) for other in others]
-    if others and any(verdicts.searched(name) for name in (leader, *others)):
-        bounds = [None]
-    known = [bound for bound in bounds if bound is not None]
-    low, high = (
-        (min(ends) for ends in zip(*known, strict=True)) if known and len(known) == len(bounds) else (None, None)
-    )
+    following = _nearest(verdicts, leader, samples.keys())
+    bounds = None
+    if following and not any(verdicts.searched(name) for name in (leader, _chosen(claimed.get("next"), following))):
+        other = _chosen(claimed.get("next"), following)
+        bounds = factor_bounds(direction, samples[leader], samples[other], level(num_tested))
+    low, high = bounds or (None, None)
     off = 1e-2 if near > 1e-6 else 1e-6  # Rates are journaled rounded, which changes a small spread.
     return {
         "p_corrected": comparisons.p_value(p, near),

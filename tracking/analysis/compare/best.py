@@ -23,7 +23,7 @@ from tracking.analysis.compare.comparisons import (
 )
 from tracking.analysis.compare.estimates import Estimate, estimate
 from tracking.analysis.compare.grouping import Setting, Task, is_stack
-from tracking.analysis.statistics import Needed, candidates, corrected, lead_bounds, one_sided_level
+from tracking.analysis.statistics import Needed, candidates, corrected, one_sided_level
 from tracking.base import quantities
 
 COST = quantities.COST_TO_ACCURACY_USD
@@ -38,8 +38,8 @@ class Best:
     - `undecided`: the leader's closest pair with another candidate; None without another one. It may differ from
       `next`: a closer setting whose runs spread less may be told apart already.
     - `p`: the largest corrected p-value of the leader against another setting; None if a pair cannot be tested.
-    - `bounds`: of the leader's factor over the best of the others; None if a setting has one run, if a search decided
-      with its runs, or if a mean is not above 0.
+    - `bounds`: of the leader's factor over `next`; None if one of them has one run, if a search decided with their
+      runs, or if a mean is not above 0.
     """
 
     settings: Sequence[Setting]
@@ -86,12 +86,13 @@ def best_of(settings: Sequence[Setting], pairs: Sequence[Comparison], key: str) 
     pairs_of_leader = [pair for pair in pairs if leader.name in (pair.better.name, pair.worse.name)]
     p_values = [pair.p if pair.better.name == leader.name else 1.0 for pair in pairs_of_leader]
     tested = [p for p in p_values if p is not None]
+    following = _closest(pairs_of_leader, leader, with_value)
     return Best(
         with_value, leader, may_be_best, num_tested,
-        _closest(pairs_of_leader, leader, with_value),
+        following,
         _closest(pairs_of_leader, leader, may_be_best),
         corrected(max(tested), num_tested) if tested and len(tested) == len(pairs_of_leader) else None,
-        _bounds(leader, pairs_of_leader, key, one_sided_level(num_tested)),
+        _bounds(leader, following, key, one_sided_level(num_tested)),
         bool(pairs_of_leader) and all(pair.paired for pair in pairs_of_leader),
     )  # fmt: skip
 
@@ -108,13 +109,10 @@ def _distance(pair: Comparison, leader: Setting) -> tuple[bool, float, float]:
     return pair.better.name == leader.name, pair.factor, -(pair.p or 0.0)
 
 
-def _bounds(leader: Setting, pairs: Sequence[Comparison], key: str, level: float) -> tuple[float, float] | None:
-    if any(pair.searched for pair in pairs):
+def _bounds(leader: Setting, pair: Comparison | None, key: str, level: float) -> tuple[float, float] | None:
+    if pair is None or pair.searched:
         return None
-    others = [pair.other_than(leader) for pair in pairs]
-    factors = [factor_bounds(leader, other, key, level) for other in others]
-    known = [bounds for bounds in factors if bounds is not None]
-    return lead_bounds(known) if known and len(known) == len(factors) else None
+    return factor_bounds(leader, pair.other_than(leader), key, level)
 
 
 def best(task: Task, key: str) -> Setting | None:

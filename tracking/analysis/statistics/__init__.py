@@ -6,7 +6,7 @@ tests err.
 
 from __future__ import annotations
 
-from tracking.analysis.statistics.best_of import candidates, corrected, lead_bounds, one_sided_level
+from tracking.analysis.statistics.best_of import candidates, corrected, one_sided_level
 from tracking.analysis.statistics.counts import counted, verb
 from tracking.analysis.statistics.more_often import Counts, Often, counts, often
 from tracking.analysis.statistics.power import POWER, Needed, Pilot, pilot, pilot_of_pairs, runs_to_tell
@@ -35,7 +35,6 @@ __all__ = [
     "finite",
     "floored_variance",
     "holm",
-    "lead_bounds",
     "mean_and_standard_error",
     "often",
     "olympic_mean",

@@ -1,4 +1,4 @@
-"""Which of several settings may be the best, and by how much the leader is ahead of the best of the others.
+"""Which of several settings may be the best, and the level of the bounds of the leader's factors over the others.
 
 Choosing the largest of k means favours the one that noise helped. Multiple comparisons with the best (Hsu 1981, Annals
 of Statistics 9, 1026-1034; Edwards and Hsu 1983, Journal of the American Statistical Association 78, 965-971) allow for
@@ -6,9 +6,8 @@ this choice. Only the k - 1 comparisons with the true best can go wrong. Each is
 (Bonferroni, since spreads are unequal). Then, with a probability of 1 - alpha:
 
 - the true best is among the candidates, the settings that no other is significantly better than;
-- the ratio of every setting's mean to the true best's lies within its bounds. So the leader is better than the best of
-  the others by a factor between the smallest lower and the smallest upper bound of its factors over the others
-  (`lead_bounds`).
+- the ratio of every setting's mean to the true best's lies within its bounds. So do the factors of a leader that is the
+  true best over all others at once, also over the next one, which is chosen by its mean.
 
 Equal settings are all the best: of two, only one remains a candidate in at most 5 % of cases.
 """
@@ -34,8 +33,3 @@ def candidates(names: Sequence[str], significant: Iterable[tuple[str, str]]) -> 
     """The names that may be the best, in order. `significant`: the pairs (better, worse) with a corrected p < ALPHA."""
     behind = {worse for _, worse in significant}
     return [name for name in names if name not in behind]
-
-
-def lead_bounds(factors: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Bounds of a setting's factor over the best of the others, from the bounds of its factor over each of them."""
-    return min(low for low, _ in factors), min(high for _, high in factors)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tracking.analysis.compare import best, best_of, best_stacks, compare
+from tracking.analysis.compare.comparisons import factor_bounds
 from tracking.analysis.compare.grouping import Setting, Task
 from tracking.analysis.statistics import Times
 
@@ -68,6 +69,20 @@ def test_a_best_one_that_all_others_are_behind_is_alone_and_leads_by_more_than_o
     assert top.p < 0.05
     assert top.bounds is not None
     assert 1 < top.bounds[0] < 151 / 101 < top.bounds[1]
+
+
+def test_the_interval_of_the_lead_is_that_of_its_factor_over_the_next() -> None:
+    """The third one is further behind, and its runs spread less."""
+    task = of({"a": [100, 101, 102], "b": [90, 110, 133], "c": [113, 113.5, 114]})
+    top = best_of(task.settings, compare(task, TIME), TIME)
+    assert top is not None
+    assert top.next is not None
+    assert (names([top.leader]), names([top.next.worse])) == (["a"], ["b"])
+    over = [factor_bounds(top.leader, other, TIME, top.level) for other in task.settings[1:]]
+    assert top.bounds == over[0]
+    assert over[0] is not None
+    assert over[1] is not None
+    assert over[1][1] < over[0][1]
 
 
 def test_a_stack_of_one_run_may_be_the_best_and_cannot_be_told_to_be_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracking.analysis.statistics import candidates, corrected, lead_bounds, one_sided_level
+from tracking.analysis.statistics import candidates, corrected, one_sided_level
 
 
 def test_each_of_the_comparisons_with_the_best_has_its_share() -> None:
@@ -19,7 +19,3 @@ def test_candidates_are_those_that_no_other_is_told_to_be_better_than() -> None:
     assert candidates(["a", "b", "c"], [("a", "b")]) == ["a", "c"]
     assert candidates(["a", "b"], []) == ["a", "b"]
     assert candidates(["a", "b", "c"], [("c", "a"), ("c", "b")]) == ["c"]
-
-
-def test_the_lead_over_the_best_of_the_others_lies_between_the_smallest_bounds() -> None:
-    assert lead_bounds([(1.1, 1.5), (1.3, 1.4), (2.0, 9.0)]) == (1.1, 1.4)

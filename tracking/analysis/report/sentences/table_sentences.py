@@ -24,7 +24,7 @@ def names_of(settings: Sequence[Setting]) -> dict[str, Any]:
 
 
 def interval(best: Best, plural: str) -> dict[str, Any]:
-    """The bounds of the leader's factor over the best other setting: numbers (None: unbounded) and words."""
+    """The bounds of the leader's factor over the next setting: numbers (None: unbounded) and words."""
     if best.bounds is None:
         return {"low": None, "high": None, "interval": ""}
     low, high = best.bounds
