@@ -83,6 +83,20 @@ def test_pictures_say_in_the_words_and_the_json_which_means_are_bounds(
     assert audit_folder(tmp_path / "report", [tmp_path / "runs"]).differences
 
 
+@pytest.mark.parametrize("accuracies", [(0.1, 0.2, 0.3), (0.5, 0.8, 0.95)])
+def test_no_setting_has_the_lowest_mean_cost_where_it_alone_has_one_or_where_it_is_a_tie(
+    make: Callable[..., Report], tmp_path: Path, accuracies: tuple[float, ...]
+) -> None:
+    sides = [repeated(config={"gpus": gpus, "price": 3.6}, steps=(0.05, 0.051)) for gpus in (1, 2)]
+    for run in sides[1]:
+        run["accuracies"] = accuracies
+    for run in sides[0]:
+        run["accuracies"] = (0.5, 0.8, 0.95)
+    made = make(sides[0] + sides[1])
+    assert "lowest mean cost" not in made.answer
+    assert audit(json.loads(json.dumps(made.plain())), [tmp_path / "runs"]).differences == []
+
+
 def test_without_misses_a_factor_is_exact(make: Callable[..., Report], tmp_path: Path) -> None:
     made = make(runs_of("gpus", 1, 2, missed=0))
     [pair] = made.plain()["comparisons"]

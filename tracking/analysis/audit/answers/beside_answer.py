@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -96,8 +97,10 @@ def _cheapest(evidence: Evidence, workload: str, leader: Labels, by_kind: Mappin
         if len(sample := evidence.sample(workload, setting, COST)):
             samples[phrases.called(setting)] = sample
     means = {name: moments for name, sample in samples.items() if (moments := moments_of(sample))}
-    lowest = min((moments[1] for moments in means.values()), default=0.0)
-    if len(samples) < 2 or not means or evidence.metric == COST:
+    if len(means) < 2 or evidence.metric == COST:
+        return
+    lowest, following = sorted(moments[1] for moments in means.values())[:2]
+    if math.isclose(lowest, following):
         return
     if any(samples[name].num_short for name, moments in means.items() if moments[1] == lowest):
         return

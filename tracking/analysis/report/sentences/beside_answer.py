@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -72,15 +73,15 @@ def _more_often(title: str, setting: Setting, pairs: Sequence[Comparison]) -> Se
 
 
 def _cheapest(task: Task, metric: str, leader: Setting) -> Sentence | None:
-    """The cheapest setting; None without costs of two settings, or if settings are ranked by cost.
+    """The cheapest setting; None without mean costs of two settings, if these are equal, or if cost ranks the settings.
 
     None if the lowest mean is only a lower bound, too: runs that missed the target leave open what it is.
     """
     means = [(mean, setting) for setting in task.settings if (mean := estimate(setting.measured(COST)))]
-    if not means or metric == COST or sum(setting.measured(COST).n > 0 for setting in task.settings) < 2:
+    if len(means) < 2 or metric == COST:
         return None
-    lowest, cheapest = min(means, key=lambda each: (each[0].mean, each[1].name != leader.name))
-    if lowest.bound:
+    (lowest, cheapest), (following, _) = sorted(means, key=lambda each: each[0].mean)[:2]
+    if lowest.bound or math.isclose(lowest.mean, following.mean):
         return None
     values = phrases.figure(cheapest, COST, "")
     if cheapest.name == leader.name:
