@@ -256,5 +256,5 @@ def say(message: str) -> None:
 
 def write_failure(folder: Path, error: BaseException, rank: int) -> None:
     """Record the failure of a rank other than 0, for the companion."""
-    with suppress(OSError):
+    with signals_held_back(), suppress(OSError):
         documents.write_json(folder / run_folder.FAILURE.format(rank=rank), failure_of(error, rank))

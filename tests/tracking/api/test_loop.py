@@ -251,6 +251,25 @@ def test_a_loading_process_that_dies_takes_no_failure_with_it(tmp_path: Path, mo
     assert (result["status"], result["failure"]["message"]) == ("failed", "ConnectionResetError: by peer")
 
 
+def test_so_does_the_failure_of_another_rank_survive_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def raises(signum: int, frame: object) -> None:
+        raise RuntimeError("DataLoader worker is killed")
+
+    def failure_of(error: BaseException, rank: int) -> Failure:
+        signal.raise_signal(signal.SIGCHLD)
+        return Failure("error", str(error), rank=rank)
+
+    monkeypatch.setattr(script_run, "failure_of", failure_of)
+    former = signal.signal(signal.SIGCHLD, raises)
+    try:
+        with pytest.raises(RuntimeError, match="worker is killed"):
+            script_run.write_failure(tmp_path, ConnectionResetError("by peer"), 3)
+    finally:
+        signal.signal(signal.SIGCHLD, former)
+    failure = documents.read_json(tmp_path / run_folder.FAILURE.format(rank=3))
+    assert (failure["message"], failure["rank"]) == ("by peer", 3)
+
+
 def test_the_step_after_an_evaluation_within_an_epoch_is_told_apart(tmp_path: Path) -> None:
     with time_trial(
         {"accuracy": 0.9}, runs_dir=str(tmp_path), offline=True, device="cpu", system_metrics_interval_sec=0,
