@@ -12,7 +12,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from tracking.api.driven import TrialSession
-from tracking.api.samples import first_dimension
+from tracking.api.samples import check_flag, first_dimension
 from tracking.api.script_run import say
 from tracking.base import quantities
 
@@ -31,6 +31,7 @@ class HuggingFaceTimeTrial(TrainerCallback):  # type: ignore[misc, unused-ignore
     def __init__(
         self, target: Mapping[str, float | str] | None = None, *, stop_at_target: bool = True, **options: Any
     ) -> None:
+        check_flag("stop_at_target", stop_at_target)
         targets: Any = {} if target is None else target
         if isinstance(targets, Mapping):  # time_trial refuses others.
             targets = {name.removeprefix(EVAL_PREFIX): value for name, value in targets.items()}

@@ -13,6 +13,7 @@ import keras
 
 from conf.schema import ConfigError
 from tracking.api.driven import TrialSession
+from tracking.api.samples import check_flag
 
 
 class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]
@@ -29,6 +30,7 @@ class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]
         num_samples: int | None = None, stop_at_target: bool = True, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__()
+        check_flag("stop_at_target", stop_at_target)
         device_option = {} if keras.backend.backend() == "torch" else {"device": "cpu"}
         self._session = TrialSession(target=target or {}, batch_size=batch_size, **device_option | options)
         self._batch_size, self._num_samples = batch_size, num_samples

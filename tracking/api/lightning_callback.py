@@ -18,7 +18,7 @@ from tracking.api import script
 from tracking.api.loop import CONTINUED, RATE_KEYS
 from tracking.api.machines import SharedTarget, nodes_of
 from tracking.api.metric_names import MetricNames
-from tracking.api.options import TrialOptions, checked
+from tracking.api.options import TrialOptions, checked, checked_counter
 from tracking.api.samples import decimal, first_dimension, known_batches, loss_of, processes_per_batch, sample_count
 from tracking.api.script_run import ScriptRun, write_failure
 from tracking.api.trained_epochs import Epochs
@@ -62,7 +62,7 @@ class TimeTrial(Callback):
             )
         )  # fmt: skip
         self._names = MetricNames(self._options.names)
-        self._samples = samples
+        self._samples = checked_counter(samples)
         self._collector: Collector | None = None
         self._run: ScriptRun | None = None  # None except in rank 0
         self._meter: Meter | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -27,7 +26,7 @@ from conf.schema import (
 from conf.target import Target
 from tracking.api import script
 from tracking.api.metric_names import MetricNames
-from tracking.api.samples import checked_params
+from tracking.api.samples import check_flag, check_not_below_0, check_whole, checked_params
 from tracking.api.script_mlflow import DEFAULT_EXPERIMENT
 from tracking.record import journal
 from tracking.request.name_checks import (
@@ -124,6 +123,8 @@ def checked(options: TrialOptions) -> TrialOptions:
             parsed[names.key(metric)] = targets.parse(value)
         except ValueError as error:
             raise ConfigError(f"target={{{metric!r}: {value!r}}}: {error}") from None
+    check_flag("stop_at_target", options.stop_at_target)
+    check_flag("offline", options.offline)
     check_whole("log_every_n_steps", options.log_every_n_steps)
     check_not_below_0("system_metrics_interval_sec", options.system_metrics_interval_sec)
     if options.price_per_hour is not None:
@@ -133,14 +134,14 @@ def checked(options: TrialOptions) -> TrialOptions:
     return dataclasses.replace(options, target=parsed, metrics=directions, names=names.key_by_name(), params=params)
 
 
-def check_whole(key: str, value: Any) -> None:
-    if not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{key}={value!r}: must be a whole number, 1 or more")
-
-
-def check_not_below_0(key: str, value: Any) -> None:
-    if not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ConfigError(f"{key}={value!r}: must be a number, 0 or more")
+def checked_counter(samples: Any) -> Any:
+    """The function that counts a batch's samples, or None. Raises ConfigError for anything else."""
+    if samples is not None and not callable(samples):
+        raise ConfigError(
+            f"samples={samples!r}: does not count a batch's samples. Allowed: a function of a batch, or None. Next:"
+            " give one, such as samples=lambda batch: len(batch[0])"
+        )
+    return samples
 
 
 def check_names(options: TrialOptions) -> None:

@@ -1,4 +1,4 @@
-"""Numbers from a training's objects: samples of a batch, values of metrics, losses, params."""
+"""Numbers from a training's objects: samples of a batch, values of metrics, losses, params. Checks of arguments."""
 
 from __future__ import annotations
 
@@ -74,6 +74,22 @@ def checked_params(params: Mapping[str, Any]) -> dict[str, journal.Scalar]:
             )
         values[key] = plain
     return values
+
+
+def check_whole(key: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"{key}={value!r}: must be a whole number, 1 or more")
+
+
+def check_not_below_0(key: str, value: Any) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+        raise ConfigError(f"{key}={value!r}: must be a number, 0 or more")
+
+
+def check_flag(key: str, value: Any) -> None:
+    """Raise ConfigError that names the argument unless it is True or False: any text would count as True."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{key}={value!r}: must be True or False. Next: give {key}=True or {key}=False")
 
 
 def processes_per_batch(strategy: Any, world_size: int) -> int:

@@ -115,6 +115,8 @@ def test_a_target_without_a_metrics_name_is_refused_by_name() -> None:
 
     with pytest.raises(ConfigError, match=r"target=0.9: not targets. Allowed: a dict such as \{'val_acc': 0.9\}"):
         HuggingFaceTimeTrial(0.9)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="stop_at_target='no': must be True or False"):
+        HuggingFaceTimeTrial(stop_at_target="no")  # type: ignore[arg-type]
 
 
 def test_a_target_that_trainer_will_not_evaluate_is_told_of_as_it_begins(
@@ -180,6 +182,8 @@ def test_a_keras_fit_from_a_later_epoch_on_is_not_counted(tmp_path: Path, monkey
     pytest.importorskip("keras", reason="needs keras: uv sync --group frameworks")
     from timetrial import KerasTimeTrial
 
+    with pytest.raises(ConfigError, match="stop_at_target='no': must be True or False"):
+        KerasTimeTrial(stop_at_target="no")  # type: ignore[arg-type]
     trial = KerasTimeTrial(runs_dir=str(tmp_path), offline=True, device="cpu")
     for first in (0, 2):
         trial.set_model(torch.nn.Linear(2, 2))

@@ -86,17 +86,29 @@ def test_a_run_that_cannot_be_begun_leaves_no_folder(tmp_path: Path, monkeypatch
     ("options", "words"),
     [
         ({"log_every_n_steps": "50"}, "log_every_n_steps='50': must be a whole number, 1 or more"),
+        ({"log_every_n_steps": True}, "log_every_n_steps=True: must be a whole number, 1 or more"),
+        ({"price_per_hour": True}, "price_per_hour=True: must be a number"),
         ({"log_every_n_steps": 2.5}, "log_every_n_steps=2.5: must be a whole number"),
         ({"price_per_hour": float("nan")}, "price_per_hour=nan: must be a number, 0 or more"),
         ({"price_per_hour": "3"}, "price_per_hour='3': must be a number"),
         ({"system_metrics_interval_sec": float("inf")}, "system_metrics_interval_sec=inf: must be a number"),
         ({"dataset": None}, "dataset=None: must be a text"),
+        ({"offline": "no"}, "offline='no': must be True or False. Next: give offline=True or offline=False"),
+        ({"offline": None}, "offline=None: must be True or False"),
+        ({"stop_at_target": "False"}, "stop_at_target='False': must be True or False. Next: give stop_at_target=True"),
         ({"params": 3}, r"params=3: not params. Allowed: a dict such as \{'lr': 0.1\}"),
     ],
 )
 def test_an_option_of_a_wrong_type_is_named(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         checked(TrialOptions({}, **options))
+
+
+@pytest.mark.parametrize("samples", [8, "len", [8]])
+def test_what_cannot_count_a_batch_is_named(tmp_path: Path, samples: Any) -> None:
+    with pytest.raises(ConfigError, match=r"samples=.* Allowed: a function of a batch, or None\. Next: give one, such"):
+        trial(tmp_path, samples=samples)
+    trial(tmp_path, samples=len)
 
 
 @pytest.mark.parametrize(
