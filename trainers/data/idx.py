@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from conf.schema import ConfigError
+from trainers.data.reading.regular_file import read_bytes
 
 UNSIGNED_BYTE = 8
 NEXT_STEP = "replace the file by the original"
@@ -48,7 +49,7 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 
 def _content(path: Path) -> bytes:
     try:
-        raw = path.read_bytes()
+        raw = read_bytes(path)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error}). Next: {NEXT_STEP}") from error
     if path.suffix != ".gz":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from conf.schema import ConfigError
 from tests.trainers.coco_files import Content, polygon, random_content, write
 from tests.trainers.coco_reference import by_pycocotools, ellipse
 from trainers.data.coco import CocoIndex, DetectionEvaluator, load_index
+from trainers.data.coco.fields import read_json
 
 ROWS, COLUMNS = 60, 80
 PIXELS = ROWS * COLUMNS
@@ -219,6 +221,12 @@ def test_an_image_of_more_pixels_than_are_allowed_is_refused(root: Path) -> None
     assert len(load_index(path, "val", max_image_pixels=PIXELS).image_ids) == 3
     with pytest.raises(ConfigError, match=r"images\[0\] \(id 3\) is 60 pixels high .*dataset.max_image_pixels=4799"):
         load_index(path, "val", max_image_pixels=PIXELS - 1)
+
+
+def test_a_pipe_in_place_of_annotations_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "instances.json").symlink_to(os.devnull)
+    with pytest.raises(ConfigError, match=r"instances.json: cannot be read as JSON \(.*is not a regular file"):
+        read_json(tmp_path / "instances.json")
 
 
 def test_what_may_be_left_out_is(root: Path) -> None:

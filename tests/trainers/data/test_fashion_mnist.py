@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import os
 import struct
 from pathlib import Path
 
@@ -122,6 +123,12 @@ def test_a_damaged_archive_is_named(folder: Path, damage) -> None:
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ConfigError, match=r"train-images-idx3-ubyte\.gz: is damaged or truncated"):
         first_batch(folder)
+
+
+def test_a_pipe_in_place_of_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "images").symlink_to(os.devnull)  # A pipe would be waited for if it were read.
+    with pytest.raises(ConfigError, match=r"images: cannot be read \(.*is not a regular file.*\. Next: replace the"):
+        read_idx(tmp_path / "images", (1, 28, 28))
 
 
 def test_a_read_array_is_writable(folder: Path) -> None:

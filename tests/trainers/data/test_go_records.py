@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,12 @@ def test_a_ko_taken_back_at_once_is_named(tmp_path: Path) -> None:
     assert len(read(written(tmp_path, f"{game})"))[0].moves) == 9
     with pytest.raises(ConfigError, match="move 10: B8 is illegal: suicide, or a repeated position"):
         read(written(tmp_path, f"{game};W[bb])"))
+
+
+def test_a_pipe_in_place_of_games_is_named(tmp_path: Path) -> None:
+    (tmp_path / "game.sgf").symlink_to(os.devnull)
+    with pytest.raises(ConfigError, match=r"game.sgf: cannot be read \(is not a regular file\)\. Next: give a"):
+        read(tmp_path)
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:

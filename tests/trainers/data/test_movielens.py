@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from conf.schema import ConfigError
 from trainers.data.ratings import RatingsData, movielens
-from trainers.data.ratings.movielens_files import LAYOUTS
+from trainers.data.ratings.movielens_files import LAYOUTS, read_columns
 
 USERS, ITEMS, RATINGS = 3, 40, 20  # of each user
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -134,6 +135,12 @@ def test_a_rating_that_is_there_twice_is_refused_with_both_lines(tmp_path: Path)
 def test_a_file_without_a_test_set_is_refused(tmp_path: Path, text: list[str] | bytes, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         movielens(write(tmp_path, text))
+
+
+def test_a_pipe_in_place_of_ratings_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ratings.csv").symlink_to(os.devnull)
+    with pytest.raises(ConfigError, match=r"ratings.csv: cannot be read \(is not a regular file\)\. Next: put the"):
+        read_columns(tmp_path / "ratings.csv")
 
 
 def test_a_folder_without_ratings_is_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from conf.schema import ConfigError
+from trainers.data.reading.regular_file import read_bytes
 
 NEXT_STEP = "put the dataset's original file in place, or one in COCO's format for instances"
 
@@ -24,7 +25,7 @@ def read_json(path: Path) -> Any:
     collecting = gc.isenabled()
     gc.disable()  # It would scan millions of new lists and dicts again and again without freeing any.
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(read_bytes(path))
     except (OSError, ValueError, RecursionError) as error:  # Decoding errors are ValueErrors.
         refuse(path, f"cannot be read as JSON ({error})")
     finally:

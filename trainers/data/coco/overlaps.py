@@ -18,6 +18,7 @@ from faster_coco_eval.faster_eval_api_cpp import Dataset
 
 from trainers.data.coco.index import CocoIndex
 from trainers.data.coco.outlines import MIN_POINTS
+from trainers.data.reading.regular_file import read_bytes
 
 IouType = Literal["bbox", "segm"]
 
@@ -48,7 +49,7 @@ class Objects:
 
     @cached_property
     def coco(self) -> COCO:
-        content = json.loads(self.index.annotations.read_bytes())
+        content = json.loads(read_bytes(self.index.annotations))
         annotations = []
         for number, read in enumerate(content["annotations"], start=1):
             # Copy only these keys, because the library uses others for its own purposes.

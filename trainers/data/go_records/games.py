@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import TextIOWrapper
 from pathlib import Path
 
 import torch
 
 from conf.schema import ConfigError
 from trainers.data.go_records.sgf import Record, records_of
+from trainers.data.reading.regular_file import opened
 from trainers.ops.go import Boards, Rules
 from trainers.ops.go.vertices import vertex
 
@@ -28,7 +30,8 @@ def read(path: Path | str, size: int = 0) -> list[Record]:
     records: list[Record] = []
     for file in files:
         try:
-            text = file.read_text(encoding="utf-8", errors="replace")
+            with TextIOWrapper(opened(file), encoding="utf-8", errors="replace") as lines:
+                text = lines.read()
         except OSError as error:
             raise ConfigError(
                 f"dataset.path={file}: cannot be read ({error.strerror}). Next: give a readable SGF file"

@@ -14,6 +14,7 @@ from conf.schema import ConfigError
 from trainers.data.language.data import SEQUENCE_LENGTH, LanguageData, check_counts
 from trainers.data.language.tokens import of_made
 from trainers.data.reading.folder_index import listed, resolved
+from trainers.data.reading.regular_file import read_bytes
 from trainers.data.tokens import Source, Stretch, made_tokens
 
 SIZE = 40_000_000  # bytes of sources
@@ -118,7 +119,7 @@ def chosen(files: Mapping[str, File], size: int, roots: Sequence[str]) -> list[S
 def content_of(path: str) -> bytes:
     """Return a file's bytes; empty if it is not UTF-8 or cannot be read."""
     try:
-        content = Path(path).read_bytes()
+        content = read_bytes(path)
         content.decode("utf-8")
     except (OSError, UnicodeDecodeError):
         return b""

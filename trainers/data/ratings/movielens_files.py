@@ -10,6 +10,7 @@ import re
 import warnings
 from codecs import BOM_UTF8
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from conf.schema import ConfigError
 from trainers.data.cached import Arrays, cached_arrays
 from trainers.data.ratings.interactions import Interactions, leave_last_out
 from trainers.data.reading.folder_index import resolved
+from trainers.data.reading.regular_file import opened, read_bytes
 
 MIN_RATINGS = 20  # least ratings of a user
 MAX_ID = 2**31 - 1
@@ -79,7 +81,7 @@ def read_columns(file: Path) -> np.ndarray:
     layout = LAYOUTS[file.name]
     width = len(layout.separator)  # "::" is read as two ":" with an empty field between them.
     try:
-        with file.open(encoding="latin-1") as lines, warnings.catch_warnings():
+        with TextIOWrapper(opened(file), encoding="latin-1") as lines, warnings.catch_warnings():
             warnings.simplefilter("error")  # NumPy only warns of an empty file, and of numbers that are not whole.
             if lines.read(len(BOM_UTF8)).encode("latin-1") != BOM_UTF8:
                 lines.seek(0)
@@ -89,10 +91,12 @@ def read_columns(file: Path) -> np.ndarray:
                 lines, np.int64, comments=None, delimiter=layout.separator[0], usecols=(0, width, 3 * width), ndmin=2
             )
         num_lines = len(columns) + (layout.header is not None)
-        num_separators = file.read_bytes().count(layout.separator.encode())
+        num_separators = read_bytes(file).count(layout.separator.encode())
         if num_separators != num_lines * (NUM_FIELDS - 1):  # NumPy also accepts lines with more fields.
             raise ValueError("a line has another number of fields")
         return columns
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read ({error.strerror}). Next: {NEXT_STEP}") from error
     except (ValueError, DeprecationWarning, UserWarning) as error:
         if isinstance(error, ConfigError):
             raise
@@ -123,7 +127,7 @@ def is_rating(text: bytes, separator: bytes) -> bool:
 def numbered_lines(file: Path) -> list[tuple[int, bytes]]:
     """Return the lines that are not empty, without the header, with their numbers from 1."""
     first = 1 if LAYOUTS[file.name].header is None else 2
-    lines = file.read_bytes().removeprefix(BOM_UTF8).splitlines()[first - 1 :]
+    lines = read_bytes(file).removeprefix(BOM_UTF8).splitlines()[first - 1 :]
     return [(number, line) for number, line in enumerate(lines, first) if line]
 
 

@@ -14,6 +14,12 @@ def opened(path: Path | str) -> BufferedReader:
     return open(path, "rb", opener=_regular)
 
 
+def read_bytes(path: Path | str) -> bytes:
+    """Return the content of a regular file. Raises OSError, as `opened` does."""
+    with opened(path) as file:
+        return file.read()
+
+
 def _regular(path: str, flags: int) -> int:
     # Without O_NONBLOCK, opening a pipe waits for its other end; for files it has no effect.
     number = os.open(path, flags | os.O_NONBLOCK)

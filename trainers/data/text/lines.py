@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from conf.schema import ConfigError
+from trainers.data.reading.regular_file import opened
 from trainers.data.reading.utf8 import check_encoding, conversion
 
 CHUNK = 50_000  # lines in memory at a time
@@ -24,7 +25,7 @@ def read_lines(path: Path, of_nothing: str = OF_NO_SENTENCE) -> Iterator[list[st
     first = 1
     try:
         check_encoding(path)
-        with path.open("rb") as file:
+        with opened(path) as file:
             while chunk := list(islice(file, CHUNK)):
                 if first == 1:
                     chunk[0] = chunk[0].removeprefix(BOM_UTF8)
