@@ -18,7 +18,7 @@ from trainers.data.crop import MIN_AREA, SquareView
 from trainers.data.image_folder import imagenet, shapes
 from trainers.data.synthetic_images import synthetic
 from trainers.models.pretrained import MEAN, STD, load_pretrained
-from trainers.models.schedule import Schedule, check_momentum, require
+from trainers.models.schedule import Schedule, check_below_one, is_count, is_number, require
 from trainers.ops.compiling import compiled
 from trainers.ops.distributed_sum import DistributedSum
 from trainers.ops.space_to_depth import SpaceToDepthConv
@@ -101,11 +101,8 @@ class ResNet(TrialModule):
             learning_rate, epochs, decay_epochs, warmup_epochs,
             in_step=0.5, decay_power=decay_power, end_learning_rate=end_learning_rate,
         )  # fmt: skip
-        check_momentum(momentum)
-        require("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "from 0 to below 1")
-        require("image_size", image_size, image_size >= 32, "32 pixels or more: the network halves them five times")
-        require("eval_resize", eval_resize, eval_resize >= image_size, f"image_size={image_size} pixels or more")
-        require("min_crop_area", min_crop_area, 0 < min_crop_area <= 1, "a share above 0, up to 1")
+        check_below_one(momentum=momentum, label_smoothing=label_smoothing)
+        check_images(image_size, eval_resize, min_crop_area)
         require("depth", depth, depth in NETWORKS, " or ".join(map(str, NETWORKS)))
         self.weight_decay, self.momentum = weight_decay, momentum
         self.max_epochs, self.ends_at_zero = epochs, self.schedule.ends_at_zero
@@ -156,6 +153,16 @@ class ResNet(TrialModule):
 
     def predictor(self, batch: Batch) -> tuple[nn.Module, torch.Tensor]:
         return self.net, batch["images"]
+
+
+def check_images(image_size: int, eval_resize: int, min_crop_area: float) -> None:
+    """Raise ConfigError for images that the network cannot halve or that cannot be cut out."""
+    valid = is_count(image_size) and image_size >= 32
+    require("image_size", image_size, valid, "32 pixels or more: the network halves them five times")
+    valid = is_count(eval_resize) and eval_resize >= image_size
+    require("eval_resize", eval_resize, valid, f"image_size={image_size} pixels or more")
+    valid = is_number(min_crop_area) and 0 < min_crop_area <= 1
+    require("min_crop_area", min_crop_area, valid, "a share above 0, up to 1")
 
 
 WORKLOAD = Workload(module=ResNet, data={"shapes": shapes, "imagenet": imagenet, "synthetic": synthetic}, unit="images")

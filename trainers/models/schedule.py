@@ -36,17 +36,17 @@ class Schedule:
         require(
             "epochs", self.epochs, is_count(self.epochs) and self.epochs >= 1, "a whole number of epochs, 1 or more"
         )
-        within = 0 <= self.warmup_epochs < self.epochs
+        within = is_number(self.warmup_epochs) and 0 <= self.warmup_epochs < self.epochs
         require("warmup_epochs", self.warmup_epochs, within, f"from 0 to below epochs={self.epochs}")
         require("warmup_steps", self.warmup_steps, is_count(self.warmup_steps), "a whole number of steps, 0 or more")
         decays = self.decay_epochs or []
-        in_order = list(decays) == sorted(decays) and all(epoch >= self.warmup_epochs for epoch in decays)
+        in_order = all(map(is_number, decays)) and sorted(at := [self.warmup_epochs, *decays]) == at
         first = f"warmup_epochs={self.warmup_epochs}" if self.warmup_epochs else "0"
         require("decay_epochs", self.decay_epochs, in_order, f"ascending epochs, none before {first}")
         power, end = self.decay_power, self.end_learning_rate
-        one_decay = power is None or (power > 0 and self.decay_epochs is None)
+        one_decay = power is None or (is_number(power) and power > 0 and self.decay_epochs is None)
         require("decay_power", power, one_decay, "a power above 0, with decay_epochs=null; or null")
-        fits = end == 0 if power is None else 0 <= end < self.learning_rate
+        fits = end == 0 if power is None else is_number(end) and 0 <= end < self.learning_rate
         allowed = f"from 0 to below the learning rate {self.learning_rate:g}, with decay_power"
         require("end_learning_rate", end, fits, allowed)
 
@@ -92,8 +92,9 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def check_momentum(momentum: Any) -> None:
-    require("momentum", momentum, is_number(momentum) and 0 <= momentum < 1, "from 0 to below 1")
+def check_below_one(**values: Any) -> None:
+    for name, value in values.items():
+        require(name, value, is_number(value) and 0 <= value < 1, "from 0 to below 1")
 
 
 def check_above_zero(**values: Any) -> None:

@@ -195,6 +195,9 @@ def test_it_translates_with_coverage() -> None:
     [
         ({"layers": 1}, r"model.hparams.layers=1: must be a whole number, 2 or more"),
         ({"num_shapes": 0}, r"model.hparams.num_shapes=0: must be a whole number, 1 or more"),
+        ({"dropout": "0.2"}, r"model.hparams.dropout=0.2: must be from 0 to below 1"),
+        ({"dropout": True}, r"model.hparams.dropout=True: must be from 0 to below 1"),
+        ({"remain": "much"}, r"model.hparams.remain=much: must be a share of all steps"),
         ({"remain": 1.5}, r"model.hparams.remain=1.5: must be a share of all steps"),
         ({"clip_norm": 0}, r"model.hparams.clip_norm=0: must be a number above 0"),
         ({"betas": [1.5, 0.9]}, r"model.hparams.betas=\[1.5, 0.9\]: must be two numbers from 0 to below 1"),

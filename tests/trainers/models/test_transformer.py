@@ -255,6 +255,7 @@ def translator_data(translator: TransformerTranslator) -> TextData:
         ({"pack_length": 8}, "model.hparams.pack_length=8: must be max_length=16 or more"),
         ({"max_length": 1}, "model.hparams.max_length=1: must be a whole number, 2 or more"),
         ({"dropout": 1.0}, "model.hparams.dropout=1.0: must be from 0 to below 1"),
+        ({"dropout": "x"}, "model.hparams.dropout=x: must be from 0 to below 1"),
         ({"label_smoothing": -0.1}, "model.hparams.label_smoothing=-0.1: must be"),
         ({"beam": 0}, "model.hparams.beam=0: must be a whole number of hypotheses"),
         ({"eval_batch_size": 0}, "model.hparams.eval_batch_size=0: must be a whole number of tokens"),

@@ -10,7 +10,7 @@ from torch import nn
 from trainers.data.text import TextData, TextView, numbers, synthetic, wmt
 from trainers.models.gnmt.halving_schedule import HalvingSchedule
 from trainers.models.gnmt.network import Decoding, Gnmt, Sizes, classified_loss
-from trainers.models.schedule import check_above_zero, checked_betas, is_count, require
+from trainers.models.schedule import check_above_zero, check_below_one, checked_betas, is_count, is_number, require
 from trainers.models.translator import Translator
 from trainers.ops.beam import Scoring
 from trainers.ops.compiling import raise_recompile_limit
@@ -53,10 +53,9 @@ class GnmtTranslator(Translator):
         require("layers", layers, is_count(layers) and layers >= 2, "a whole number, 2 or more")
         for name, value in {"warmup_steps": warmup_steps, "num_decays": num_decays}.items():
             require(name, value, is_count(value), "a whole number, 0 or more")
-        require("remain", remain, 0 <= remain <= 1, "a share of all steps, 0 to 1")
+        require("remain", remain, is_number(remain) and 0 <= remain <= 1, "a share of all steps, 0 to 1")
         require("max_length", max_length, is_count(max_length) and max_length >= 2, "a whole number, 2 or more")
-        require("dropout", dropout, 0 <= dropout < 1, "from 0 to below 1")
-        require("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "from 0 to below 1")
+        check_below_one(dropout=dropout, label_smoothing=label_smoothing)
         check_above_zero(initial=initial, clip_norm=clip_norm, epsilon=epsilon)
         require("graph_steps", graph_steps, isinstance(graph_steps, bool), "true or false")
         self.learning_rate, self.weight_decay, self.max_epochs = learning_rate, weight_decay, epochs

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from conf.schema import ConfigError
 from trainers.models.gpt.cross_entropy import LARGEST_CAP
-from trainers.models.schedule import check_above_zero, check_momentum, is_count, is_number, require
+from trainers.models.schedule import check_above_zero, check_below_one, is_count, is_number, require
 
 ARCHITECTURES = ("gpt", "llama")
 ALIGNMENT = 64  # Matrix units need the number of the head's rows to be a multiple of it.
@@ -34,7 +34,7 @@ def check_network(
 
 def check_training(cooldown: float, momentum: float, clip_norm: float | None, positive: Mapping[str, float]) -> None:
     require("cooldown", cooldown, is_number(cooldown) and 0 <= cooldown <= 1, "from 0 to 1")
-    check_momentum(momentum)
+    check_below_one(momentum=momentum)
     check_above_zero(**positive)
     clips = clip_norm is None or (is_number(clip_norm) and clip_norm > 0)
     require("clip_norm", clip_norm, clips, "a norm above 0, or null")

@@ -30,7 +30,7 @@ from trainers.models.maskrcnn.network import (
     pool,
 )
 from trainers.models.maskrcnn.predictor import Predictor
-from trainers.models.schedule import Schedule, check_momentum
+from trainers.models.schedule import Schedule, check_below_one
 from trainers.ops.boxes import to_image
 from trainers.ops.compiling import compiled, raise_recompile_limit
 from trainers.workload import Batch, DetectionData, TrialModule, Workload
@@ -94,7 +94,7 @@ class MaskRcnn(TrialModule):
     ) -> None:
         super().__init__()
         check_sizes(min_size, max_size, num_proposals, num_regions, channels)
-        check_momentum(momentum)
+        check_below_one(momentum=momentum)
         self.schedule = Schedule(learning_rate, epochs, list(decay_epochs), warmup_steps=warmup_steps)
         self.max_epochs = epochs
         self.weight_decay, self.momentum = weight_decay, momentum

@@ -9,7 +9,7 @@ from typing import Any
 from conf.schema import ConfigError
 from trainers.models.minigo.positions import position_bytes
 from trainers.models.minigo.self_play import Customs
-from trainers.models.schedule import check_momentum, is_count, is_number, require
+from trainers.models.schedule import check_below_one, is_count, is_number, require
 from trainers.ops.go import Rules
 from trainers.ops.tree_search import Settings
 
@@ -104,7 +104,7 @@ def settings(prefix: str, readouts: int, leaves: int, noise: bool = False) -> Se
 
 
 def check_schedule(momentum: Any, decay_steps: Any) -> None:
-    check_momentum(momentum)
+    check_below_one(momentum=momentum)
     steps = isinstance(decay_steps, Sequence) and all(map(is_count, decay_steps))
     ascends = steps and list(decay_steps) == sorted(decay_steps)
     require("decay_steps", decay_steps, ascends, "ascending numbers of steps")

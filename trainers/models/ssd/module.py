@@ -16,7 +16,7 @@ from torch import nn
 from conf.schema import ConfigError
 from trainers.data.detection import data as detection
 from trainers.data.detection.synthetic import SyntheticDetection
-from trainers.models.schedule import Schedule, check_momentum, is_number
+from trainers.models.schedule import Schedule, check_below_one, is_number
 from trainers.models.ssd.colour_jitter import NUM_DRAWS
 from trainers.models.ssd.default_boxes import CODING, IMAGE_SIZE, SsdView, match
 from trainers.models.ssd.network import BACKBONES, Ssd300, load_pretrained
@@ -192,7 +192,7 @@ class Ssd(TrialModule):
 
 def check_options(momentum: Any, backbone: Any, width: Any, pretrained: Any) -> None:
     """Raise ConfigError for an invalid option."""
-    check_momentum(momentum)
+    check_below_one(momentum=momentum)
     if backbone not in BACKBONES:
         raise ConfigError(f"model.hparams.backbone={backbone}: no such network. Allowed: {', '.join(BACKBONES)}")
     if not is_number(width) or not 0 < width <= 4:

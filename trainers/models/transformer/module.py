@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from trainers.data.text import TextData, TextView, numbers, synthetic, wmt
-from trainers.models.schedule import check_above_zero, checked_betas, is_count, require
+from trainers.models.schedule import check_above_zero, check_below_one, checked_betas, is_count, require
 from trainers.models.transformer.network import Decoding, Sizes, Transformer
 from trainers.models.translator import Translator
 from trainers.ops.beam import Scoring
@@ -82,8 +82,7 @@ class TransformerTranslator(Translator):
         require("max_length", max_length, is_count(max_length) and max_length >= 2, "a whole number, 2 or more")
         fits = is_count(pack_length) and pack_length >= max_length
         require("pack_length", pack_length, fits, f"max_length={max_length} or more")
-        require("dropout", dropout, 0 <= dropout < 1, "from 0 to below 1")
-        require("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "from 0 to below 1")
+        check_below_one(dropout=dropout, label_smoothing=label_smoothing)
         check_above_zero(epsilon=epsilon)
         self.schedule = RootSchedule(learning_rate, width, warmup_steps)
         self.max_epochs, self.weight_decay, self.label_smoothing = epochs, weight_decay, label_smoothing
