@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 from tracking.machine.compiled import contents
@@ -96,7 +96,10 @@ def _small(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
 def _unpack(
     archive: zipfile.ZipFile, listed: Mapping[str, File], staging: Mapping[str, Path], folders: Mapping[str, Path]
 ) -> None:
-    """Write every file into `staging`. Raises BadZipFile if one does not match the manifest."""
+    """Write every file into `staging`. Raises BadZipFile if one does not match the manifest, or is a folder too."""
+    holding = {str(folder) for name in listed for folder in PurePosixPath(name).parents}
+    if both := sorted(holding & listed.keys()):
+        raise zipfile.BadZipFile(f"{both[0]} is a file and a folder")
     missing = dict(listed)
     for member in archive.infolist():
         if member.filename in (contents.MANIFEST, contents.SIGNATURE):

@@ -225,6 +225,15 @@ def test_members_that_no_manifest_lists_are_refused(file: Path, there: Folders, 
     assert not held(there)
 
 
+def test_a_name_that_is_a_file_and_a_folder_is_refused_as_damaged(file: Path, there: Folders) -> None:
+    empty = [0, hashlib.sha256(b"").hexdigest()]
+    names = ("inductor/a", "inductor/a/b")
+    remade(file, lambda manifest: manifest["files"].update(dict.fromkeys(names, empty)), dict.fromkeys(names, b""))
+    with pytest.raises(ValueError, match=r"is damaged: inductor/a is a file and a folder\. Next: export it again"):
+        import_file(file, there, HERE, trust=True)
+    assert not held(there)
+
+
 def test_a_link_is_no_more_than_its_content(file: Path, there: Folders) -> None:
     """A zip marks one in the mode of a member, which nothing here looks at."""
     target = b"/etc/passwd"
