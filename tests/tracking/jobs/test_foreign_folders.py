@@ -18,6 +18,8 @@ from tracking.jobs.follow import unfinished
 from tracking.jobs.follow.sync import sync
 from tracking.jobs.plan.repair import repair
 from tracking.record import documents, journal, run_folder, run_lock
+from tracking.store.mirror import Mirror
+from tracking.store.server import TrackingUnavailable
 
 RESULT = {"status": "finished", "metrics": {}}
 RECORD = {"kind": "metrics", "time_ms": 1, "clock_sec": 1.0, "values": {"train/loss": 1.0}}
@@ -45,6 +47,21 @@ def test_a_bad_folder_is_named_and_the_others_go_on(damage: Callable[[Path], Non
     [outcome] = sync([folders[1]])
     assert outcome.state == "failed"
     assert str(folders[1]) in outcome.message
+    assert outcome.message.count("Next: ") == 1
+
+
+def test_what_sync_leaves_says_what_to_do_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_down(mirror: Mirror) -> None:
+        raise TrackingUnavailable("http://s: is down.")
+
+    monkeypatch.setattr("tracking.jobs.follow.sync.MAX_ATTEMPTS", 1)
+    monkeypatch.setattr(Mirror, "step", lambda mirror: 0)
+    monkeypatch.setattr(Mirror, "finish", is_down)
+    ended, running = left(tmp_path, "ended"), make_folder(tmp_path, "http://127.0.0.1:9", "running")
+    with run_lock.hold(running):
+        said = [outcome.message for outcome in sync([ended, running])]
+    assert said[0] == "http://s: is down. Next: sync again when it answers"
+    assert said[1].endswith(": uploaded as far as it is. Next: sync again once it has ended")
 
 
 @pytest.mark.slow

@@ -79,9 +79,9 @@ def _sync_folder(
                     unreachable[server] = str(error)
                 else:
                     time.sleep(max(2**attempt, min(error.retry_after_sec, MAX_RETRY_AFTER_SEC)))
-        return Outcome(folder, "failed", unreachable[server])
+        return Outcome(folder, "failed", with_next(unreachable[server], "sync again when it answers"))
     except Exception as error:  # a broken or foreign folder must not stop the others
-        return Outcome(folder, "failed", f"{type(error).__name__}: {error}")
+        return Outcome(folder, "failed", with_next(f"{type(error).__name__}: {error}", "mend that, then sync again"))
 
 
 def _bring_up_to_date(mirror: Mirror, ended: bool) -> Outcome:
@@ -92,13 +92,18 @@ def _bring_up_to_date(mirror: Mirror, ended: bool) -> Outcome:
                 words.append(f"no process runs it: ended as {describe(folder)}")
         except Running as error:
             mirror.step()
-            hint = "" if error.certain else f". Next: if it has ended, sync --ended {folder}"
-            return Outcome(folder, "running", f"{error}: uploaded as far as it is{hint}")
+            then = "sync again once it has ended" if error.certain else f"if it has ended, sync --ended {folder}"
+            return Outcome(folder, "running", with_next(f"{error}: uploaded as far as it is", then))
         mirror.finish()
         documents.remove_temporary(folder)
     if mirror.state.refused:
         words.append(f"left in the journal, since MLflow cannot hold it: {'; '.join(mirror.state.refused)}")
     return Outcome(folder, "complete" if mirror.complete else "running", "; ".join(words))
+
+
+def with_next(message: str, then: str) -> str:
+    """The message with a next step; its own if it has one."""
+    return message if "Next: " in message else f"{message.rstrip('.')}. Next: {then}"
 
 
 def describe(folder: Path) -> str:

@@ -43,7 +43,7 @@ class Mirror:
         environment_uri = absolute_uri(os.environ.get("MLFLOW_TRACKING_URI", ""))
         stored = self.info.tracking_uri
         uri = tracking_uri or (environment_uri if strip_credentials(environment_uri) == stored else stored)
-        hint = f"Delete {folder / run_folder.MIRROR} to upload the folder as a new run"
+        hint = f"Next: delete {folder / run_folder.MIRROR} to upload the folder as a new run"
         self._client = PatientClient(uri, hint)
         self._artifact_uploads = ArtifactUploads(folder, self._client)
         self._model_upload = ModelUpload(folder, self._client)
@@ -91,7 +91,7 @@ class Mirror:
         """Call `send`, which returns what the server still misses, and once more if anything is missing."""
         if send() and (missing := send()):
             words = f"the server has acknowledged but does not hold {server_check.list_missing(missing)}"
-            raise TrackingUnavailable(f"{strip_credentials(self._client.uri)}: {words}. It will be sent again")
+            raise TrackingUnavailable(f"{strip_credentials(self._client.uri)}: {words}. Next: sync again")
 
     def _send_rows(self, result: Result) -> list[str]:
         self._ship()

@@ -157,8 +157,8 @@ def _forbidden(uri: str, error: object) -> str:
     if why := connection.has_credentials(uri) and recipients.why_withheld(uri):
         return f"{_message(uri, error)}: it does not allow this without credentials, and {why}"
     return (
-        f"{_message(uri, error)}: a run needs EDIT on its experiment; `{TRACKING} doctor` shows your permission "
-        f"and who can grant it. Nothing is lost: `{TRACKING} sync` uploads the rest"
+        f"{_message(uri, error)}: a run needs EDIT on its experiment. Nothing is lost. Next: `{TRACKING} doctor` shows "
+        f"your permission and who can grant it; then `{TRACKING} sync` uploads the rest"
     )
 
 
@@ -172,6 +172,6 @@ def _refusal(uri: str, error: object) -> str:
         denied = f"the password of {user_name} is wrong, or this user does not exist"
     why = denied if "401" in str(error) or "not authenticated" in str(error) else "it does not allow this"
     return (
-        f"{_message(uri, error)}: {why}. Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or "
+        f"{_message(uri, error)}: {why}. Next: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or "
         "MLFLOW_TRACKING_TOKEN), or write them to ~/.mlflow/credentials, or train now with tracking.offline=true"
     )

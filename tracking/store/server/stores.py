@@ -54,7 +54,7 @@ def check_location(uri: str, location: str) -> None:
 def _refusal(uri: str, why: str) -> str:
     plain_uri = strip_credentials(uri)
     return (
-        f"{plain_uri}: you have not named this store, only the run's folder has, and {why}. If it is yours, set"
+        f"{plain_uri}: you have not named this store, only the run's folder has, and {why}. Next: if it is yours, set"
         f" MLFLOW_TRACKING_URI={plain_uri}, or give {TRACKING} sync --to {plain_uri} FOLDER"
     )
 
