@@ -387,3 +387,13 @@ def test_a_module_of_ours_is_named_through_its_installation() -> None:
         named = [node for node in nodes if isinstance(node, ast.Constant) and node.value in modules]
         wrong = [node.value for node in named if "." in node.value and id(node) not in asked]
         assert not wrong, f"{name(path)}: say installation.module({wrong[0]!r})"
+
+
+def test_a_home_is_looked_up_in_one_place() -> None:
+    """pathlib's function ends in a traceback for a user that the machine does not know."""
+    own = [
+        name(path)
+        for path in FILES
+        if any(isinstance(node, ast.Attribute) and "expanduser" in node.attr for node in nodes_of(path))
+    ]
+    assert own == ["tracking/base/installation.py"], "use with_home"

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from tracking.base.installation import with_home
 from tracking.base.secret_looks import is_secret_name, looking_secret
 
 MIN_CHARS = 6
@@ -28,7 +29,7 @@ LETTERS = {"\t": "t", "\n": "n", "\r": "r"}  # letters of backslash escapes
 
 def known(environ: Mapping[str, str] = os.environ) -> frozenset[str]:
     """The values of the secrets in the environment and in the credentials files of MLflow, AWS and netrc."""
-    home = Path(environ.get("HOME", "~")).expanduser()
+    home = with_home(environ.get("HOME", "~"))
     files = (
         home / ".mlflow/credentials",
         Path(environ.get("AWS_SHARED_CREDENTIALS_FILE") or home / ".aws/credentials"),
@@ -119,8 +120,8 @@ def _any_case(parts: Iterable[str]) -> str:
 
 def _is_path(value: str) -> bool:
     try:
-        return value.startswith(("/", "~", ".")) and Path(value).expanduser().exists()
-    except (OSError, ValueError, RuntimeError):
+        return value.startswith(("/", "~", ".")) and with_home(value).exists()
+    except (OSError, ValueError):
         return False
 
 

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from conf.schema import ConfigError, RunConfig
 from tracking.base import quantities
+from tracking.base.installation import with_home
 from tracking.base.safe_text import breaks_a_line, one_line
 from tracking.base.secrets import MIN_CHARS, REDACTED, URL_PASSWORD, is_secret_name, redacted, strip_credentials
 
@@ -184,6 +185,8 @@ def check_uri(uri: str, option: str = "tracking.uri") -> None:
         urlsplit(uri).port  # noqa: B018  its property raises
     except ValueError as error:
         raise ConfigError(f"{option}={public_uri}: {error}. Next: give a port from 1 to 65535") from None
+    if str(_database(uri)).startswith("~"):  # MLflow would make a folder of that name.
+        raise ConfigError(f"{option}={public_uri}: no user here has this home. Next: give the file's path in full")
     if folder := database_folder(uri):
         raise ConfigError(
             f"{option}={public_uri}: {folder} is a folder. Next: give the database's file, as in {public_uri}/mlflow.db"
@@ -192,6 +195,10 @@ def check_uri(uri: str, option: str = "tracking.uri") -> None:
 
 def database_folder(uri: str) -> Path | None:
     """The folder that an SQLite URI names instead of a file; None otherwise. MLflow would retry for minutes."""
-    match = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(?:\?.*)?", uri)
-    path = Path(match[1]).expanduser() if match else None
+    path = _database(uri)
     return path if path is not None and path.is_dir() else None
+
+
+def _database(uri: str) -> Path | None:
+    match = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(?:\?.*)?", uri)
+    return with_home(match[1]) if match else None

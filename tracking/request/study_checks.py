@@ -7,7 +7,7 @@ from pathlib import Path
 
 from conf.launch_options import StudyConfig
 from conf.schema import ConfigError, RunConfig
-from tracking.base.installation import LAUNCH
+from tracking.base.installation import LAUNCH, with_home
 
 StudyJob = tuple[RunConfig, list[str], list[str]]  # config, overrides, swept keys
 REAL_DATA = ("imagenet", "coco", "wmt", "movielens", "fashion_mnist", "tokens")
@@ -56,7 +56,7 @@ def check_data(config: RunConfig) -> None:
     path = config.dataset.path
     if not config.study.data or path is None or config.cluster.kind != "none" or config.dataset.download:
         return
-    if config.dataset.name in REAL_DATA and not Path(path).expanduser().exists():
+    if config.dataset.name in REAL_DATA and not with_home(path).exists():
         raise ConfigError(
             f"study.data=real: {path} is not a folder with dataset={config.dataset.name} of"
             f" model={config.model.name}. Next: give data_dir=FOLDER with {Path(path).name} in it, or the other models:"

@@ -15,6 +15,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from conf.schema import ConfigError
+from tracking.base.installation import with_home
 from trainers.data.idx import read_idx
 from trainers.data.images import Arrays, ImageData, Source
 
@@ -40,7 +41,7 @@ def fashion_mnist(path: str = "data/fashion_mnist", download: bool = False) -> I
 
     Raises ConfigError if files are missing and `download` is off, or if they cannot be downloaded.
     """
-    folder = Path(path).expanduser()
+    folder = with_home(path)
     missing = [name for name in MD5 if find(folder, name) is None]
     if missing and download:
         fetch_missing(folder)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import pickle
 import reprlib
-from pathlib import Path
 
 import torch
 from torch import nn
 
 from conf.schema import ConfigError
+from tracking.base.installation import with_home
 
 # Mean and deviation of ImageNet's red, green and blue, from 0 to 1: torchvision's weights expect this normalisation.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -47,7 +47,7 @@ def load_pretrained(net: nn.Module, path: str, head: str) -> None:
 def read_state(path: str) -> dict[str, torch.Tensor]:
     """Return the tensors, by name, of a file that torch.save wrote. Raises ConfigError if it holds anything else."""
     try:
-        state = torch.load(Path(path).expanduser(), map_location="cpu", weights_only=True)
+        state = torch.load(with_home(path), map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(

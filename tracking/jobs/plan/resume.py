@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from conf.schema import ConfigError, RunConfig
-from tracking.base.installation import LAUNCH, TRACKING
+from tracking.base.installation import LAUNCH, TRACKING, with_home
 from tracking.base.secrets import strip_credentials
 from tracking.jobs.node import scheduler_endings, ticket
 from tracking.jobs.plan import sweep
@@ -32,7 +32,7 @@ def resumed_job(requested: Job) -> Job:
     The requested options replace those of the folder. Raises ConfigError if the run cannot be continued.
     """
     option = f"resume={requested.config.resume}"
-    folder = Path(str(requested.config.resume)).expanduser().resolve()
+    folder = with_home(str(requested.config.resume)).resolve()
     keys = [override.partition("=")[0].lstrip("+~") for override in requested.overrides]
     check_interrupted(folder, option)
     config = run_folder.read_config(folder)

@@ -10,6 +10,7 @@ from typing import Any
 
 from conf.schema import ConfigError, RunConfig
 from tracking.base import installation
+from tracking.base.installation import with_home
 from tracking.base.secrets import may_be_secret_name, redact
 from tracking.machine.environment import (
     BYTECODE,
@@ -56,7 +57,7 @@ def mounts(config: RunConfig, run_dir: Path, user_path: str, kept: Path) -> list
     closed = [cache().absolute() / room for room in CLOSED]
     written = [run_dir.absolute(), cache().absolute(), kept]
     if config.dataset.path:
-        data = Path(config.dataset.path).expanduser().absolute()
+        data = with_home(config.dataset.path).absolute()
         check_links(data, "dataset.path")
         (written if config.dataset.download else read).append(data)
     # The working directory needs no mount of its own if it contains another mount.
@@ -91,7 +92,7 @@ def paths(value: Any) -> list[Path]:
         return [path for inner in value for path in paths(inner)]
     if not isinstance(value, str) or "/" not in value:
         return []
-    path = Path(value).expanduser().absolute()
+    path = with_home(value).absolute()
     return [path] if path.exists() else []
 
 

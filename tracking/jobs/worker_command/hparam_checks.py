@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig
+from tracking.base.installation import with_home
 from tracking.jobs.worker_command.constructor import Constructor, Parameter, Sources
 
 BY_THE_LOOP = ("data", "learning_rate", "weight_decay")  # arguments that the loop passes
@@ -74,8 +74,8 @@ def check_dataset_options(config: RunConfig, module: str, name: str, has_files_h
 
 def _may_be_read(path: str) -> bool:
     try:
-        return Path(path).expanduser().exists()
-    except (OSError, RuntimeError):  # a name that is too long, a folder of another user, an unknown user's home
+        return with_home(path).exists()
+    except OSError:  # a name that is too long, a folder of another user
         return False
 
 

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from conf.schema import ConfigError
+from tracking.base.installation import with_home
 from tracking.base.safe_text import one_line
 from tracking.machine.environment import written_by_others
 
@@ -36,7 +37,7 @@ def cache() -> Path:
     A user without a home gets a temporary folder, which is removed at the end of the process.
     """
     if folder := os.environ.get(VARIABLE):
-        return Path(folder).expanduser()
+        return with_home(folder)
     from platformdirs import user_cache_path  # Only here: an environment without a cache may lack it.
 
     try:
@@ -58,7 +59,9 @@ def private_folder(*parts: str) -> Path:
 
 
 def check_cache() -> None:
-    """Raise ConfigError if others may have written to the cache or to its compiled code."""
+    """Raise ConfigError for a home of nobody, or if others may have written to the cache or to its compiled code."""
+    if str(cache()).startswith("~"):
+        raise ConfigError(f"{VARIABLE}={cache()}: no user here has this home. Next: give the path in full")
     if reason := distrust(cache(), whole=False):
         raise ConfigError(
             f"cache: not used, since {reason}. Next: change that, or set {VARIABLE} to a folder of your own"

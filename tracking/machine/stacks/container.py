@@ -8,11 +8,11 @@ import re
 import secrets
 import subprocess
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from conf.launch_options import ContainerConfig
 from conf.schema import ConfigError, StackConfig
+from tracking.base.installation import with_home
 from tracking.machine.stacks import container_images, interpreter
 from tracking.machine.stacks.container_images import Image
 from tracking.machine.stacks.engines import JOB, Mount, Plan
@@ -70,12 +70,12 @@ def mount(stack: StackConfig, text: str) -> Mount:
             f"stack={stack.name}: stack.container.mounts: {text}: not a mount. Allowed: OUTSIDE[:INSIDE[:rw]] with"
             " absolute paths, as /data:/data"
         )
-    outside = Path(source).expanduser()
+    outside = with_home(source)
     if not outside.exists():
         raise ConfigError(
             f"stack={stack.name}: stack.container.mounts: {text}: {outside} does not exist. Next: correct the path"
         )
-    return Mount(str(outside), str(Path(target).expanduser()), rest[1:] == ["rw"])
+    return Mount(str(outside), str(with_home(target)), rest[1:] == ["rw"])
 
 
 def ordered(mounts: Sequence[Mount]) -> list[Mount]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conf.schema import ConfigError, StackConfig
+from tracking.base.installation import with_home
 from tracking.base.secrets import redact
 from tracking.machine.environment import cache, is_trusted, private_folder
 from tracking.machine.stacks.engines import ENGINES, PREFIX, Engine
@@ -141,7 +142,7 @@ def file_of(stack: StackConfig) -> Path:
     """The file of an image for an engine without a store: the named file, or the one in the cache."""
     name = stack.container.image or ""
     if not name.startswith(PREFIX):
-        return Path(name).expanduser().absolute()
+        return with_home(name).absolute()
     digest = hashlib.sha256(f"{name} {platform.machine()}".encode()).hexdigest()[:16]  # machines may share a cache
     return cache() / "images" / f"{digest}.{SUFFIXES[engine(stack).name]}"
 

@@ -15,10 +15,10 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from tracking.base.installation import with_home
 from tracking.store.server import recipients
 from tracking.store.server.answer_size import read_bounded
 
@@ -170,7 +170,7 @@ def user(uri: str) -> str | None:
 def credentials() -> tuple[str | None, str | None]:
     """User and password from the environment or MLflow's credentials file."""
     parser = configparser.ConfigParser(interpolation=None)
-    parser.read(Path("~/.mlflow/credentials").expanduser())
+    parser.read(with_home("~/.mlflow/credentials"))
     stored: Mapping[str, str] = parser["mlflow"] if parser.has_section("mlflow") else {}
     user, password = (
         os.environ.get(name) or stored.get(name.lower())

@@ -19,6 +19,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracking.base.installation import with_home
 from tracking.machine.environment import importing_mlflow
 from tracking.record import run_lock
 from tracking.store.server import connection, empty_database
@@ -44,8 +45,8 @@ def open_client(uri: str) -> MlflowClient:
         from mlflow import MlflowClient
 
         path = sqlite_path(uri)
-        if path is not None and not str(path).startswith("file:") and not _in_use(path.expanduser()):
-            _ensure_complete(path.expanduser())
+        if path is not None and not str(path).startswith("file:") and not _in_use(with_home(path)):
+            _ensure_complete(with_home(path))
         return MlflowClient(uri)
 
 

@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tracking.base.installation import TRACKING
+from tracking.base.installation import TRACKING, with_home
 from tracking.base.secrets import redact, strip_credentials
 from tracking.machine.environment import importing_mlflow
 from tracking.store.server import answer_check, connection, permissions, recipients
@@ -67,11 +67,11 @@ def check_server(uri: str, experiment: str | None = None) -> None:
     not a database; TrackingUnavailable if the server does not answer as MLflow does.
     """
     path = sqlite_path(uri)
-    if path is not None and path.expanduser().is_dir():  # MLflow would try for minutes to open it
+    if path is not None and with_home(path).is_dir():  # MLflow would try for minutes to open it
         raise TrackingRefused(
             f"{uri}: {path} is a folder. Next: give the database's file, as in sqlite:///{path}/mlflow.db"
         )
-    if path is not None and not _may_be_database(path.expanduser()):
+    if path is not None and not _may_be_database(with_home(path)):
         raise TrackingRefused(
             f"{uri}: {path} is not an SQLite database. Next: give another file, or the name of a new one"
         )

@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from tracking.base.installation import with_home
 from tracking.base.secrets import strip_credentials
 from tracking.request.name_checks import check_uri
 from tracking.store.server import recipients
@@ -13,13 +14,17 @@ from tracking.store.server import recipients
 
 def default_uri() -> str:
     """$MLFLOW_TRACKING_URI, else the database mlflow.db in the current folder. May hold credentials."""
-    return absolute_uri(os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db")
+    return absolute_uri(_default())
+
+
+def _default() -> str:
+    return os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
 
 
 def absolute_uri(uri: str) -> str:
     """The URI with a relative SQLite path made absolute, so that it means the same from every folder."""
     path = sqlite_path(uri)
-    return uri if path is None else uri.replace(f"///{path}", f"///{path.expanduser().absolute()}", 1)
+    return uri if path is None else uri.replace(f"///{path}", f"///{with_home(path).absolute()}", 1)
 
 
 def option_uri(uri: str | None, option: str = "--uri") -> str:
@@ -27,8 +32,8 @@ def option_uri(uri: str | None, option: str = "--uri") -> str:
 
     Raises ConfigError for one that MLflow cannot use, which `option` or the environment gave.
     """
-    checked = absolute_uri(uri) if uri else default_uri()
-    check_uri(strip_credentials(checked), option if uri else "MLFLOW_TRACKING_URI")
+    check_uri(strip_credentials(uri or _default()), option if uri else "MLFLOW_TRACKING_URI")
+    checked = absolute_uri(uri or _default())
     recipients.allow_server(checked)
     return checked
 

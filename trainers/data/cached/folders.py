@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from conf.schema import ConfigError
+from tracking.base.installation import with_home
 from tracking.machine.environment import cache, distrust, private_folder
 from trainers.data.cached.turn import turn
 
@@ -31,7 +32,7 @@ def cached_folder(
 
     Raises ConfigError if the folder cannot be written, and for a damaged one in `path`.
     """
-    parent = Path(path).expanduser() if path else cache()
+    parent = with_home(path) if path else cache()
     root = parent / name
     wrong = _wrong(root, path, trouble)
     if path and wrong:

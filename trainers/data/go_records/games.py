@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from conf.schema import ConfigError
+from tracking.base.installation import with_home
 from trainers.data.go_records.sgf import Record, records_of
 from trainers.data.reading.regular_file import opened
 from trainers.ops.go import Boards, Rules
@@ -23,7 +24,7 @@ def read(path: Path | str, size: int = 0) -> list[Record]:
     Raises ConfigError, naming the file and the move, if a file is missing or truncated, a board does not have `size`
     rows (0 for any), komi does not end in .5, or a move is illegal.
     """
-    path = Path(path).expanduser()
+    path = with_home(path)
     files = sorted(path.glob("*.sgf")) if path.is_dir() else [path]
     if not files:
         raise ConfigError(f"dataset.path={path}: has no *.sgf. Next: give a folder with SGF files, or a file")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from conf.schema import ConfigError
+from tracking.base.installation import with_home
 
 EXTENSIONS = (b".jpeg", b".jpg", b".jpe", b".jfif", b".png", b".webp", b".bmp", b".gif")
 # Extensions of image formats that are not supported. Other files beside the images, such as lists, are ignored.
@@ -55,7 +56,7 @@ def load_index(path: str) -> tuple[FolderIndex, FolderIndex]:
 def resolved(path: str) -> Path:
     """Return the absolute path of `dataset.path`. Raises ConfigError for circular links and unknown users' homes."""
     try:
-        return Path(path).expanduser().resolve()
+        return with_home(path).resolve()
     except (RuntimeError, OSError) as error:
         raise ConfigError(
             f"dataset.path={path}: no such folder ({error}). Next: set dataset.path to a folder with the data"

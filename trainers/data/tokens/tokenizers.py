@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from conf.schema import ConfigError
+from tracking.base.installation import with_home
 from trainers.data.reading.regular_file import opened
 from trainers.data.tokens.byte_pairs import BytePairs
 
@@ -91,7 +92,7 @@ def tokenizer_of(name: str) -> Tokenizer:
     """
     if name == BYTES:
         return Bytes()
-    path = Path(name).expanduser()
+    path = with_home(name)
     if path.suffix in (".bpe", ".json", ".txt"):
         path = path.parent
     return BytePairs(path) if path.is_dir() else Pieces(path)

@@ -58,6 +58,9 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache() == Path("/xdg/timetrial")
     monkeypatch.setenv("TIMETRIAL_CACHE", "~/own")
     assert cache() == Path("/home/someone/own")
+    monkeypatch.setenv("TIMETRIAL_CACHE", "~no.such.user/own")
+    with pytest.raises(ConfigError, match=r"TIMETRIAL_CACHE=~no\.such\.user/own: no user here has this home"):
+        check_cache()
 
 
 def test_a_user_without_a_home_gets_a_folder_that_nobody_else_has_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,8 @@ def test_a_uri_that_mlflow_cannot_use_is_refused_by_what_gave_it(monkeypatch: py
     for uri in ("http://host:99999", "postgresql://host:port/runs"):
         with pytest.raises(ConfigError, match=rf"^--uri={uri}: Port .* Next: give a port from 1 to 65535"):
             server.option_uri(uri)
+    with pytest.raises(ConfigError, match=r"^--uri=sqlite:///~no.such.user/a.db: no user here has this home"):
+        server.option_uri("sqlite:///~no.such.user/a.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "mlruns")
     with pytest.raises(ConfigError, match=r"^MLFLOW_TRACKING_URI=mlruns: not a tracking server"):
         server.option_uri(None)

@@ -59,7 +59,8 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.model").write_bytes(b"nothing of the kind")
     (tmp_path / "empty.model").touch()
     os.mkfifo(tmp_path / "pipe.model")
-    for path in (tmp_path / f"{name}.model" for name in ("other", "nowhere", "empty", "pipe")):
+    unknown_home = Path("~no.such.user/pieces.model")
+    for path in (*(tmp_path / f"{name}.model" for name in ("other", "nowhere", "empty", "pipe")), unknown_home):
         with pytest.raises(ConfigError, match=rf"dataset\.tokenizer={path}: is not a sentencepiece model"):
             tokenizer_of(str(path))
     with pytest.raises(ConfigError, match=r"has no encoder\.json and vocab\.bpe"):
