@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -170,6 +171,14 @@ def test_bad_annotations_are_refused_by_name(tmp_path: Path, spoil: Callable[[Co
 def test_a_file_that_is_not_coco_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError, match=r"instances_train2017.json: .*put the dataset's original file"):
         load(tmp_path, text)
+
+
+def test_a_pipe_in_place_of_the_annotations_is_not_waited_for(tmp_path: Path) -> None:
+    path = Path(write(tmp_path / "coco", content()))
+    (file := path / "annotations/instances_train2017.json").unlink()
+    os.mkfifo(file)
+    with pytest.raises(ConfigError, match=r"cannot be read as JSON \(.*is not a regular file"):
+        load_index(str(path), "train")
 
 
 def test_missing_images_are_counted_and_named(tmp_path: Path) -> None:

@@ -114,6 +114,12 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
         read(tmp_path)
 
 
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.sgf")
+    with pytest.raises(ConfigError, match=r"pipe.sgf: cannot be read \(is not a regular file"):
+        read(tmp_path)
+
+
 def test_positions_are_refused_under_other_rules() -> None:
     games = professional_games()
     for rules, message in ((Rules(komi=6.5), "komi=6.5"), (Rules(5), "have 5x5"), (Rules(max_moves=20), "30 moves")):

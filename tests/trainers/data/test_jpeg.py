@@ -109,7 +109,7 @@ BROKEN = {
     "header only": "cannot be decoded",
     "truncated": "cannot be decoded as an image (?i:.*truncated)",
     "without its end": "cannot be decoded as an image (?i:.*truncated)",
-    "text": "cannot be decoded",
+    "text": r"cannot be decoded as an image \(no complete header\)",
 }
 
 

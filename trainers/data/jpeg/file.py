@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torchvision  # noqa: F401  (registers the operators)
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from conf.schema import ConfigError
 from trainers.data.reading.image_limit import MAX_IMAGE_PIXELS, above_limit
@@ -78,7 +78,9 @@ def decode_file(path: PathLike, max_image_pixels: int = MAX_IMAGE_PIXELS) -> np.
     except ConfigError:
         raise
     except (OSError, SyntaxError, ValueError) as error:
-        raise _refusal(path, f"cannot be decoded as an image ({error}). Allowed: {', '.join(FORMATS)}") from error
+        # For an unknown format Pillow's words have an address in memory in place of the file.
+        problem = "no complete header" if isinstance(error, UnidentifiedImageError) else error
+        raise _refusal(path, f"cannot be decoded as an image ({problem}). Allowed: {', '.join(FORMATS)}") from error
 
 
 def rgb(picture: Image.Image) -> np.ndarray:
