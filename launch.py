@@ -111,8 +111,8 @@ def compose_and_launch(events: EventStream) -> tuple[int, str]:
             return launch(request, supervisor) if request.jobs else 0, ""  # --help and --cfg job have no jobs
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         return 2, refusal.explain(error)
-    except SystemExit as end:  # Hydra's, after --help or for an unknown flag
-        return int(end.code or 0), ""
+    except SystemExit as end:  # Hydra's, after --help or for a wrong flag
+        return int(end.code or 0), arguments.wrong_flags(sys.argv[1:]) if end.code == 2 else ""
     except KeyboardInterrupt:
         return 1, "stopped"
 

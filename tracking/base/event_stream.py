@@ -32,7 +32,7 @@ class EventStream:
         open_closed_streams()
         if OPTION not in argv:
             return cls()
-        argv.remove(OPTION)
+        argv[:] = [word for word in argv if word != OPTION]
         descriptor = os.dup(1)
         os.dup2(2, 1)
         return cls(descriptor)

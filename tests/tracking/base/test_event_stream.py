@@ -35,3 +35,11 @@ def test_without_the_option_nothing_is_told() -> None:
     argv = ["launch.py", "seed=1"]
     EventStream.from_command_line(argv).tell("ended", code=0)
     assert argv == ["launch.py", "seed=1"]
+
+
+def test_the_option_may_be_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "dup", lambda descriptor: descriptor)
+    monkeypatch.setattr(os, "dup2", lambda *descriptors: None)
+    argv = ["launch.py", "--json", "seed=1", "--json"]
+    EventStream.from_command_line(argv)
+    assert argv == ["launch.py", "seed=1"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -299,3 +300,12 @@ def test_a_new_option_and_one_of_a_table_keep_their_plus() -> None:
     words = ["+model.hparams.width=3", "++model.hparams.depth=4", '+program.metrics={a: "(x)"}', "+study=cpu"]
     assert hydra_arguments(words) == words
     assert "contradict each other" in refusal_of("++seed=1", "seed=2")
+
+
+@pytest.mark.parametrize("words", [["--nope"], ["--cfg"], ["--info=all", "--nope", "seed=1"]])
+def test_a_wrong_flag_is_a_refusal_in_words(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "ahead", nullcontext)
+    monkeypatch.setattr(sys, "argv", ["launch.py", *words])
+    code, said = launch.compose_and_launch(EventStream())
+    flags = " ".join(word for word in words if word.startswith("-"))
+    assert (code, said) == (2, f"refused: {flags}: an unknown flag, or one without its value. {refusal.HELP}")

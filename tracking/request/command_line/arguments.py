@@ -64,6 +64,12 @@ def check_form(words: Sequence[str]) -> None:
         raise ConfigError(f"--config-dir {' '.join(sorted(folders))}: not one folder. Next: give that of your YAML")
 
 
+def wrong_flags(words: Sequence[str]) -> str:
+    """Why the request was refused if Hydra's parser of flags ended it; its own words are on stderr already."""
+    flags = " ".join(word for word in words if word.startswith("-"))
+    return f"refused: {flags}: an unknown flag, or one without its value. {HELP}"
+
+
 def hydra_argument(argument: str) -> str:
     """An argument of launch.py as Hydra takes it: `profile=true` becomes `profile.steps=20`.
 
