@@ -59,13 +59,13 @@ def test_a_stranger_is_answered_before_the_body_was_sent(
 
 
 def test_a_wrong_password_is_refused_before_the_body_was_sent_and_counted(team_server: TeamServer) -> None:
-    team_server.command("add-user", "sends-much")
+    team_server.account("add-user", "sends-much")
     seen = [begin(team_server, "POST", SEARCH, HUGE, f"sends-much:wrong {n}")[0] for n in range(12)]
     assert seen == [401] * 10 + [429] * 2
 
 
 def test_a_user_sends_no_more_than_fits_into_memory(team_server: TeamServer) -> None:
-    password = team_server.command("add-user", "sends-too-much").strip()
+    password = team_server.account("add-user", "sends-too-much").strip()
     who = f"sends-too-much:{password}"
     status, text = begin(team_server, "POST", SEARCH, HUGE, who)
     assert status == 413, text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -34,14 +35,20 @@ def alone(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
-    """Method and rule of each route of the installed MLflow, listed by MLflow itself."""
-    folder = tmp_path_factory.mktemp("routes")
-    environ = alone(folder)
+def application(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What tests/deploy/installed_routes.py tells of the installed MLflow."""
+    environ = alone(tmp_path_factory.mktemp("routes"))
     command = [sys.executable, "-m", "tests.deploy.installed_routes"]
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return [(method, rule) for method, rule in (line.split() for line in done.stdout.splitlines())]
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+@pytest.fixture(scope="module")
+def installed(application: dict[str, Any]) -> list[tuple[str, str]]:
+    """Method and rule of each route of the installed MLflow, listed by MLflow itself."""
+    return [(method, rule) for method, rule in application["routes"]]
 
 
 def test_every_route_of_the_installed_mlflow_was_decided_on(installed: list[tuple[str, str]]) -> None:
@@ -73,13 +80,13 @@ class Shared:
         self.experiment = server.accounts.experiment_id("guarded")
         for permission in ("READ", "EDIT", "MANAGE", "DENY"):
             name = f"has-{permission.lower()}"
-            password = server.command("add-user", name).strip()
-            server.command("grant", "--user", name, permission, "guarded")
+            password = server.account("add-user", name).strip()
+            server.account("grant", "--user", name, permission, "guarded")
             self.users[permission] = Asker(server, name, password)
         self.run = self.new_run()
-        server.command("add-team", TEAM)
-        server.command("join", TEAM, "has-edit")
-        server.command("grant", "--team", TEAM, "READ", "guarded")
+        server.account("add-team", TEAM)
+        server.account("join", TEAM, "has-edit")
+        server.account("grant", "--team", TEAM, "READ", "guarded")
         self.team = server.accounts.teams()[TEAM]
 
     def new_run(self) -> str:
@@ -255,10 +262,12 @@ def test_graphql_answers_no_field_to_who_is_denied(shared: Shared) -> None:
 def test_closed_routes_are_closed_to_everybody(shared: Shared, installed: list[tuple[str, str]]) -> None:
     closed = [(method, rule) for method, rule in installed if routes.requirement(method, rule) is None]
     assert len(closed) > 200
-    for method, rule in closed:
+    for number, (method, rule) in enumerate(closed):
         path = re.sub(r"[<{][^>}]+[>}]", "1", rule)
-        assert shared.ask(shared.stranger, method, rule, path).status_code in (401, 403, 404), path
-        for who in (shared.users["MANAGE"], shared.admin):
+        others = number % 8 == 0  # What the administrator may not do, nobody may; others try some of it.
+        if others:
+            assert shared.ask(shared.stranger, method, rule, path).status_code in (401, 403, 404), path
+        for who in (shared.admin, *[shared.users["MANAGE"]] * others):
             answer = shared.ask(who, method, rule, path)
             assert answer.status_code == 403, f"{method} {path}: {answer.status_code} {answer.text[:300]}"
             assert "switched off" in answer.text, f"{method} {path}: {answer.text[:300]}"
@@ -276,25 +285,9 @@ def test_no_host_header_names_another_path(shared: Shared, ending: str) -> None:
             assert answer.text != MARK  # the artifact
 
 
-def test_a_route_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+def test_a_route_that_nobody_knows_is_refused(application: dict[str, Any]) -> None:
     """As a new version of MLflow would bring it: one of Flask's, and one of FastAPI's that goes past Flask."""
-    program = """
-import base64, mlflow.server, mlflow.server.auth as auth
-from mlflow.server.artifact_router import artifact_router
-from starlette.testclient import TestClient
-
-mlflow.server.app.add_url_rule("/api/9.0/mlflow/new", endpoint="new", view_func=lambda: "shown", methods=["GET"])
-artifact_router.add_api_route("/api/9.0/mlflow/native", lambda: "shown", methods=["GET"])
-client = TestClient(auth.create_app(), base_url="http://localhost:5000")
-password = {"Authorization": "Basic " + base64.b64encode(b"admin:only to list routes").decode()}
-for path in ("new", "native"):
-    for headers in ({}, password):
-        print(path, client.get(f"/api/9.0/mlflow/{path}", headers=headers).status_code)
-print("known", client.get("/version", headers=password).status_code)
-"""
-    environ = alone(tmp_path)
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environ, capture_output=True, text=True)
-    assert done.stdout.split("\n")[:-1] == ["new 401", "new 403", "native 403", "native 403", "known 200"], done.stderr
+    assert application["answers"] == ["flask 401", "flask 403", "fastapi 403", "fastapi 403", "known 200"]
 
 
 # ------------------------------------------------------------------------------------------ where artifacts are written

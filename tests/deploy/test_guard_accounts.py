@@ -22,16 +22,16 @@ class Cast:
         self.server = server
         self.admin = Asker(server, "admin", server.admin_password)
         self.stranger = Asker(server)
-        server.command("add-team", TEAM)
+        server.account("add-team", TEAM)
         server.accounts.add_user(MEMBER, PASSWORD)
-        server.command("join", TEAM, MEMBER)
-        server.command("grant", "--team", TEAM, "EDIT", "theirs")
+        server.account("join", TEAM, MEMBER)
+        server.account("grant", "--team", TEAM, "EDIT", "theirs")
         self.users: dict[str, Asker] = {}
         for permission in ("no grant", "READ", "DENY", "MANAGE"):
             name = f"ordinary-{permission.lower().replace(' ', '-')}"
-            self.users[name] = Asker(server, name, server.command("add-user", name).strip())
+            self.users[name] = Asker(server, name, server.account("add-user", name).strip())
             if permission != "no grant":
-                server.command("grant", "--user", name, permission, "theirs")
+                server.account("grant", "--user", name, permission, "theirs")
         self.role = server.accounts.teams()[TEAM]
         self.experiment = server.accounts.experiment_id("theirs")
 

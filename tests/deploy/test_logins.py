@@ -15,7 +15,7 @@ SEARCH = "/api/2.0/mlflow/experiments/search"
 
 
 def test_wrong_passwords_are_counted_and_then_refused(team_server: TeamServer) -> None:
-    password = team_server.command("add-user", "guessed").strip()
+    password = team_server.account("add-user", "guessed").strip()
     seen = []
     for guess in range(40):
         answer = Asker(team_server, "guessed", f"wrong {guess}")("POST", SEARCH, json={"max_results": 1})
@@ -29,11 +29,11 @@ def test_wrong_passwords_are_counted_and_then_refused(team_server: TeamServer) -
     assert Asker(team_server, "guessed", password)("GET", artifact).status_code == 429
     # Another user of the same address goes on, and the operator.
     assert Asker(team_server, "admin", team_server.admin_password)("POST", SEARCH, json={"max_results": 1}).ok
-    assert "user guessed" in team_server.command("users")
+    assert "user guessed" in team_server.account("users")
 
 
 def test_attempts_at_once_are_counted_too(team_server: TeamServer) -> None:
-    team_server.command("add-user", "rushed")
+    team_server.account("add-user", "rushed")
     with ThreadPoolExecutor(24) as pool:
         asked = [
             pool.submit(Asker(team_server, "rushed", f"wrong {n}"), "POST", SEARCH, json={"max_results": 1})
@@ -45,7 +45,7 @@ def test_attempts_at_once_are_counted_too(team_server: TeamServer) -> None:
 
 
 def test_32_mirrors_of_one_user_pass(team_server: TeamServer) -> None:
-    password = team_server.command("add-user", "many").strip()
+    password = team_server.account("add-user", "many").strip()
     with ThreadPoolExecutor(32) as pool:
         asked = [
             pool.submit(Asker(team_server, "many", password), "POST", SEARCH, json={"max_results": 1})

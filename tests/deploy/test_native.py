@@ -23,6 +23,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
+from deploy.native.services import Server
+from deploy.native.settings import load
 from tests.support.commands import HANGS_SEC, ROOT, environment
 from tests.support.folders import wait_for
 from tests.support.team_server import TeamServer
@@ -105,10 +107,11 @@ def test_strangers_get_nothing(team_server: TeamServer) -> None:
 def test_a_team_edits_its_experiment_and_others_only_read_it(
     team_server: TeamServer, as_user: Callable[..., MlflowClient]
 ) -> None:
-    passwords = {name: team_server.command("add-user", name).strip() for name in ("alice", "bob")}
+    make = {"alice": team_server.command, "bob": team_server.account}
+    passwords = {name: command("add-user", name).strip() for name, command in make.items()}
     assert passwords["alice"] != passwords["bob"]
-    team_server.command("add-team", "vision")
-    team_server.command("join", "vision", "alice")
+    team_server.account("add-team", "vision")
+    team_server.account("join", "vision", "alice")
     team_server.command("grant", "--team", "vision", "EDIT", "detectors")
     experiment = as_user("alice", passwords["alice"]).get_experiment_by_name("detectors")
     run = as_user("alice", passwords["alice"]).create_run(experiment.experiment_id)
@@ -120,19 +123,19 @@ def test_a_team_edits_its_experiment_and_others_only_read_it(
     assert "team vision: alice; EDIT on detectors" in shown
     assert "user alice; teams: vision" in shown
     # A grant replaces the one before it; leaving the team ends it.
-    team_server.command("grant", "--team", "vision", "MANAGE", "detectors")
-    assert "team vision: alice; MANAGE on detectors" in team_server.command("users")
-    team_server.command("leave", "vision", "alice")
+    team_server.account("grant", "--team", "vision", "MANAGE", "detectors")
+    assert "team vision: alice; MANAGE on detectors" in team_server.account("users")
+    team_server.account("leave", "vision", "alice")
     with pytest.raises(MlflowException, match="Permission denied"):
         as_user("alice", passwords["alice"]).set_tag(run.info.run_id, "a", "b")
-    team_server.command("grant", "--user", "bob", "EDIT", "detectors")
+    team_server.account("grant", "--user", "bob", "EDIT", "detectors")
     as_user("bob", passwords["bob"]).set_tag(run.info.run_id, "a", "b")
-    team_server.command("revoke", "--user", "bob", "detectors")
+    team_server.account("revoke", "--user", "bob", "detectors")
     with pytest.raises(MlflowException, match="Permission denied"):
         as_user("bob", passwords["bob"]).set_tag(run.info.run_id, "a", "c")
     # The same from another machine, through the proxy.
     elsewhere = ("--uri", team_server.uri, "users")
-    assert team_server.command(*elsewhere, env=team_server.credentials()) == team_server.command("users")
+    assert team_server.command(*elsewhere, env=team_server.credentials()) == team_server.account("users")
     by_alice = team_server.run(*elsewhere, env=team_server.credentials("alice", passwords["alice"]))
     assert "only an administrator may do this" in by_alice.stderr
     refusal = team_server.run("join", "nlp", "bob").stderr
@@ -140,8 +143,8 @@ def test_a_team_edits_its_experiment_and_others_only_read_it(
     assert "vision" in refusal
     team_server.command("set-password", "bob", "--password-stdin", input="a longer password\n")
     as_user("bob", "a longer password").search_experiments()
-    team_server.command("remove-user", "bob")
-    assert "bob" not in team_server.command("users")
+    team_server.account("remove-user", "bob")
+    assert "bob" not in team_server.account("users")
 
 
 def test_what_cannot_be_is_said(team_server: TeamServer, tmp_path: Path) -> None:
@@ -178,16 +181,17 @@ def recorded(team_server: TeamServer) -> Iterator[dict[str, Any]]:
             client.log_batch(run, metrics, [Param("seed", str(number))], [RunTag("env.driver", "580.1")])
             client.log_text(run, "x" * 100_000 + str(number), "worker.log")
             client.set_terminated(run, ("FINISHED", "FAILED", "KILLED")[number])
-        password = team_server.command("add-user", "carol").strip()
+        password = team_server.account("add-user", "carol").strip()
         yield {"carol": password, "content": content(team_server)}
+
+
+def server_of(server: TeamServer) -> Server:
+    return Server(load(server.home))
 
 
 def content(server: TeamServer) -> dict[str, Any]:
     """Every row of every table of both databases, and every artifact."""
-    from deploy.native.services import Server
-    from deploy.native.settings import load
-
-    database = Server(load(server.home)).database
+    database = server_of(server).database
     rows: dict[str, Any] = {}
     for name in ("tracking", "auth"):
         tables = database.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1", name)
@@ -259,5 +263,5 @@ def test_a_server_is_restored_from_its_backup_alone(
         file.seek(1000)
         file.write(b"?")
     assert "is damaged" in team_server.run("restore", str(backup), "--overwrite").stderr
-    wait_for(lambda: team_server.run("status").returncode == 0)
+    wait_for(lambda: all(service.running() for service in server_of(team_server).services.values()))
     assert content(team_server) == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import io
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from typing import Any
 import pytest
 import requests
 
+from deploy.native import account_commands
+from deploy.native.__main__ import parser
 from deploy.native.accounts import Accounts, over_socket
 from deploy.native.settings import find_postgresql
 from tests.support.afterwards import even_if_killed
@@ -71,6 +74,13 @@ class TeamServer:
         done = self.run(*words, **options)
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
         return done.stdout
+
+    def account(self, *words: str) -> str:
+        """What a command for users, teams and permissions prints, in this process: tests need many of them."""
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            assert account_commands.run(self.accounts, parser().parse_args(words)) == 0, words
+        return printed.getvalue()
 
     def start(self) -> None:
         self.command("init", *who_runs_it(), "--listen", f"127.0.0.1:{self.port}", "--name", "localhost")
