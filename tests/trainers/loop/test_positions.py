@@ -64,7 +64,7 @@ def same(batch: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from([1, 2]), st.integers(0, 3), st.floats(0, 1), st.integers(1, 3))
 @example(2, 1, 0.5, 1)
 @example(1, 0, 1.0, 1)
