@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 IMPORTS = [
     "launch", "tracking.store.mirror", "tracking.jobs", "tracking.analysis.report", "matplotlib.pyplot",
     "mlflow", "mlflow.store.tracking.sqlalchemy_store", "alembic.command", "alembic.autogenerate",
-    "trainers.loop.train", "torch.distributed.launcher.api",
+    "trainers.loop.train", "torch.distributed.launcher.api", "tests.support.frozen",
 ]  # fmt: skip
 asking = threading.Lock()  # A start asks all others whether they have ended, and only one may hear a fork's exit code.
 LAUNCH = str(ROOT / "launch.py")
