@@ -15,8 +15,9 @@ from mlflow import MlflowClient
 from conf.launch_options import ClusterConfig
 from tests.support import studied
 from tests.support.cluster_runs import SHORT, journal_of, of_program, tags, tracking
-from tests.support.commands import HANGS_SEC, ROOT, TINY, Launched, environment, launch, launched
+from tests.support.commands import HANGS_SEC, ROOT, TINY, environment, launch, launched
 from tests.support.folders import wait_for
+from tests.support.in_process import answer
 from tests.support.slurm_cluster import Cluster
 from tracking.jobs.queues import batch_script
 from tracking.record import journal, run_folder
@@ -114,7 +115,7 @@ def test_what_a_cluster_cannot_do_is_refused(
     cluster: Cluster, tmp_path: Path, arguments: list[str], words: str
 ) -> None:
     given = [argument for argument in SHORT if argument.split("=")[0] not in {a.split("=")[0] for a in arguments}]
-    refused: Launched = launch(tmp_path, *given, *arguments, **cluster.env)
+    refused = answer(tmp_path, *given, *arguments, **cluster.env)
     assert refused.code == 2, refused.output
     assert words in refused.output
     assert not refused.folders
@@ -123,7 +124,7 @@ def test_what_a_cluster_cannot_do_is_refused(
 def test_without_slurm_it_is_said(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/git").symlink_to(shutil.which("git") or "/bin/false")
-    refused = launch(tmp_path, *SHORT, PATH=str(tmp_path / "bin"))
+    refused = answer(tmp_path, *SHORT, PATH=str(tmp_path / "bin"))
     assert refused.code == 2, refused.output
     assert "sbatch is not on the PATH" in refused.output
 
@@ -142,13 +143,13 @@ def test_slurm_reads_every_word_of_the_script_as_it_was_given(cluster: Cluster, 
     cluster.ask("scontrol", "release", job_id)
     wait_for(lambda: job_id not in cluster.jobs())
     assert (folder / "slurm.log").exists()
-    refused = launch(tmp_path, *SHORT, "cluster.partition='all --wrap=id'", **cluster.env)
+    refused = answer(tmp_path, *SHORT, "cluster.partition='all --wrap=id'", **cluster.env)
     assert "invalid partition specified: all --wrap=id" in refused.output
     assert not (tmp_path / "ran").exists()
 
 
 def test_the_script_is_shown_before_anything_is_submitted(cluster: Cluster, tmp_path: Path) -> None:
-    shown = launch(tmp_path, *SHORT, "dry_run=true", "cluster.time=10", "cluster.before=[echo before]", **cluster.env)
+    shown = answer(tmp_path, *SHORT, "dry_run=true", "cluster.time=10", "cluster.before=[echo before]", **cluster.env)
     assert shown.code == 0, shown.output
     for line in ("#SBATCH --time=10", "#SBATCH --no-requeue", "echo before", "nothing was submitted"):
         assert line in shown.output

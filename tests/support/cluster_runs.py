@@ -14,7 +14,7 @@ from tests.support.forked import Forked
 from tracking.store.mirror import Mirror
 
 ON = ("gpus=0", "cluster=slurm", "cluster.exclusive=false", "cluster.poll_sec=1")
-SHORT = (*TINY, *ON, "max_epochs=2", "log_every_n_steps=1", "tracking.system_metrics_interval_sec=0.3")
+SHORT = (*TINY, *ON, "max_epochs=2", "log_every_n_steps=1", "tracking.system_metrics_interval_sec=0")
 # Its steps rest, and its nodes import no MLflow for its collectors: who waits for the run, or ends it, has the cores.
 ENDLESS = (
     *TINY, *ON, "max_epochs=100000", "target=1", "stop_at_target=false", "model.hparams.rest_sec=0.02",

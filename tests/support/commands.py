@@ -19,6 +19,7 @@ from tracking.record import journal, run_folder
 from tracking.record.journal import Record
 
 ROOT = Path(__file__).resolve().parents[2]
+LAUNCH = str(ROOT / "launch.py")
 HANGS_SEC = 900.0  # a limit that only ends what hangs, however slow or busy the machine is
 TINY = ("--config-dir", str(ROOT / "tests/workloads/conf"), "model=tiny")
 
@@ -61,7 +62,7 @@ def limited(max_file_bytes: int) -> list[str]:
 def start(cwd: Path, *arguments: str, max_file_bytes: int = 0, **extra_env: str) -> subprocess.Popen[str]:
     """Start launch.py. With `max_file_bytes` none of its files can grow beyond, as if the disk were full for each."""
     return subprocess.Popen(
-        [*limited(max_file_bytes), sys.executable, str(ROOT / "launch.py"), *arguments],
+        [*limited(max_file_bytes), sys.executable, LAUNCH, *arguments],
         cwd=cwd,
         env=environment(**extra_env),
         stdout=subprocess.PIPE,
