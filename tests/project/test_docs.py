@@ -14,7 +14,7 @@ import deploy.native.__main__
 import launch
 import tracking.__main__
 from docs import diagrams, generate_configuration
-from tests.project.test_imports import FILES, ROOMS, module, room, rooms_used
+from tests.project.test_imports import FILES, ROOMS, module, nodes_of, room, rooms_used
 from tests.support.composing import EIGHT_GPUS, ROOT, composed, jobs
 from tracking.analysis.search import Axis
 from tracking.jobs.plan.run_setup import params
@@ -293,6 +293,7 @@ def imported() -> dict[str, set[str]]:
     for path in FILES:
         used = {floor_of(used) for used, _, _ in rooms_used(path)}
         floors.setdefault(floor_of(room(module(path))), set()).update(used)
+        nodes_of.cache_clear()
     return {name: used - {name} for name, used in floors.items() if used - {name}}
 
 

@@ -97,7 +97,9 @@ def room(imported: str) -> str:
     return next((head for head in heads if head in ROOMS), ".".join(parts[:2]))
 
 
+@cache
 def nodes_of(path: Path) -> list[ast.AST]:
+    """The whole tree of a file, its module first. It is read once for all tests here."""
     return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
@@ -105,7 +107,7 @@ def nodes_of(path: Path) -> list[ast.AST]:
 def all_imports(path: Path) -> list[tuple[str, str, bool, bool]]:
     """Module and name of each import; whether it is in a function; whether it is for types alone."""
     listed: list[tuple[str, str, bool, bool]] = []
-    nodes: list[tuple[ast.AST, bool, bool]] = [(ast.parse(path.read_text(encoding="utf-8")), False, False)]
+    nodes: list[tuple[ast.AST, bool, bool]] = [(nodes_of(path)[0], False, False)]
     while nodes:
         node, inside, typed = nodes.pop()
         if isinstance(node, ast.Import):
@@ -120,6 +122,12 @@ def all_imports(path: Path) -> list[tuple[str, str, bool, bool]]:
             inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             nodes += [(each, inside, typed) for each in ast.iter_child_nodes(node)]
     return listed
+
+
+@pytest.fixture(scope="module", autouse=True)
+def let_go_of_the_trees() -> Iterator[None]:
+    yield
+    nodes_of.cache_clear()
 
 
 def imports(path: Path, module_level_only: bool = False, for_types: bool = False) -> list[tuple[str, str]]:
@@ -270,7 +278,7 @@ def test_two_modules_have_one_name_only_where_they_are_two_sides_of_one_thing() 
 
 def variables(path: Path) -> Iterator[tuple[int, str]]:
     """Line and name of each variable and parameter; a class's fields are read with an object's name before them."""
-    nodes = nodes_of(path)
+    nodes = nodes_of(path) if path not in TESTS else nodes_of.__wrapped__(path)  # These are asked once.
     classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     fields = {line.target for node in classes for line in node.body if isinstance(line, ast.AnnAssign)}
     for node in nodes:
