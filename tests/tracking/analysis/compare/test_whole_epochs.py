@@ -12,7 +12,7 @@ from tracking.analysis.compare.grouping import group
 from tracking.analysis.results import Run
 
 PARAMS = {"model": "vgg", "dataset": "digits", "target_metric": "accuracy", "target_value": "0.9"}
-TRIALS = 400
+TRIALS = 200
 MOST = 0.05 + 3 * math.sqrt(0.05 * 0.95 / TRIALS)
 # Figures that grow with the epochs, in units a second of training.
 GROWING = {

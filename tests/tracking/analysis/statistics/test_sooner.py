@@ -92,7 +92,7 @@ def test_against_runs_that_all_diverged_the_spread_of_the_others_does_not_count(
 def test_settings_that_diverge_equally_often_are_told_apart_no_more_often_than_promised(
     n: int, m: int, share: float
 ) -> None:
-    random, trials, errors = np.random.default_rng(2), 400, 0
+    random, trials, errors = np.random.default_rng(2), 200, 0
     for _ in range(trials):
         sides = []
         for size in (n, m):
@@ -120,7 +120,7 @@ def test_nothing_is_told_of_one_run() -> None:
 def test_equal_times_are_told_apart_no_more_often_than_promised(n: int, m: int, spread: float, cut: float) -> None:
     """The first side is cut off at this share of its runs; benchmarks/reports has more of it."""
     random = np.random.default_rng(1)
-    trials, errors, end = 400, 0, 100 + 10 * spread * stats.norm.ppf(1 - cut)
+    trials, errors, end = 200, 0, 100 + 10 * spread * stats.norm.ppf(1 - cut)
     for _ in range(trials):
         first, second = random.normal(100, 10 * spread, n), random.normal(100, 10, m)
         censored, complete = Times(list(first[first <= end]), [end] * int((first > end).sum())), Times(list(second))

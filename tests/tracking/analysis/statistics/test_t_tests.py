@@ -49,7 +49,7 @@ def test_no_side_scatters_less_than_a_coin_between_two_evaluations(values: list[
 def test_more_runs_of_a_side_tell_no_less() -> None:
     """At three standard deviations. By the smaller side's degrees of freedom alone 2 and 5 tell less than 2 and 2."""
     random = np.random.default_rng(1)
-    draws = random.normal(0, 1, (2000, 2)) + 3, random.normal(0, 1, (2000, 20))
+    draws = random.normal(0, 1, (1000, 2)) + 3, random.normal(0, 1, (1000, 20))
     told = [
         np.mean([(t_test(list(few), list(many[:m])) or 0) < 0.05 for few, many in zip(*draws, strict=True)])
         for m in (2, 3, 5, 20)
@@ -64,7 +64,7 @@ def test_more_runs_of_a_side_tell_no_less() -> None:
 def test_equal_means_are_told_apart_no_more_often_than_promised(n: int, m: int, spread: float) -> None:
     """Welch's own test errs in 11 % at 2 against 20."""
     random = np.random.default_rng(1)
-    trials = 2000
+    trials = 1000
     errors = sum(
         (t_test(list(random.normal(100, 10 * spread, n)), list(random.normal(100, 10, m))) or 0) < 0.05
         for _ in range(trials)
