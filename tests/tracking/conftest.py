@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.mlflow_server import MlflowServer
+from tests.support.undrawn import Undrawn
 from tracking.store.mirror import mirror
 
 
@@ -38,11 +40,39 @@ def mlflow_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv(name, value)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_pictures_of_fixtures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """As `no_pictures`, of the fixtures that the tests of a file share."""
+    with pytest.MonkeyPatch.context() as patch:
+        choose_pictures(request.node, patch)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports are made without drawing, which takes most of their time, but where a test says that it looks at them."""
-    if "tracking.analysis.report.pictures.plot" in sys.modules and not request.node.get_closest_marker("pictures"):
-        monkeypatch.setattr("tracking.analysis.report.pictures.plot.png", lambda figure: b"\x89PNG, not drawn")
+    choose_pictures(request.node, monkeypatch)
+
+
+def choose_pictures(node: pytest.Item | pytest.Collector, patch: pytest.MonkeyPatch) -> None:
+    """Only tests of reports themselves build figures without being asked; the others make reports for other reasons."""
+    if "tracking.analysis.report.pictures.plot" not in sys.modules:
+        return
+    from tracking.analysis.report.pictures import drawing
+
+    figure, pictures = drawn_figure(), node.get_closest_marker("pictures")
+    draw = drawing.png if pictures else lambda figure: b"\x89PNG, not drawn"
+    patch.setattr("tracking.analysis.report.pictures.plot.png", draw)
+    builds = pictures or any(f"tracking/analysis/{name}/" in str(node.path) for name in ("report", "published"))
+    patch.setattr("matplotlib.figure.Figure", figure if builds else Undrawn)
+
+
+@cache
+def drawn_figure() -> type:
+    """Matplotlib's own, which no test has replaced when this is called first."""
+    from matplotlib.figure import Figure
+
+    return Figure
 
 
 @pytest.fixture(scope="session")

@@ -293,6 +293,7 @@ def test_an_image_that_finds_no_room_is_fetched_when_there_is_room(
     assert image.size_bytes == 1024 * KB
 
 
+@pytest.mark.pictures
 def test_a_log_of_mlperf_s_without_room_costs_the_run_nothing(disk: Path) -> None:
     """The chart of its roofline is missing too. Both can be made later."""
     sweep = make_sweep(disk / "runs", "s", "sqlite:///x", 1)

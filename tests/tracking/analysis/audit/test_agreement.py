@@ -117,7 +117,7 @@ def read(folder: Path) -> tuple[Mapping[str, float], JournalFigures]:
     return run.metrics, JournalFigures(folder)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 99))
 @example(update_ms=2, percent=15)  # 0.018449999999999998 and 0.01845
 def test_a_share_in_the_middle_of_two_digits_may_be_rounded_either_way(update_ms: int, percent: int) -> None:
@@ -144,7 +144,7 @@ def test_of_two_values_at_the_same_step_and_time_the_larger_one_counts(tmp_path:
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     st.integers(1, 3), st.sampled_from([0, 1, 2, 8]),
     st.lists(st.lists(parts(), min_size=1, max_size=2), min_size=1, max_size=2),
@@ -184,7 +184,6 @@ def differences(root: Path) -> list[str]:
         return audit_folder(Path(out), [root]).differences
 
 
-@pytest.mark.pictures
 @pytest.mark.parametrize("num_runs", [2, 3, 4])
 def test_curves_of_runs_without_a_target_are_of_the_run_with_the_median_rate(
     num_runs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

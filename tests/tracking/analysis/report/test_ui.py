@@ -16,6 +16,7 @@ from tracking.record import headline, run_folder
 
 pytestmark = [
     pytest.mark.service,
+    pytest.mark.pictures,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]

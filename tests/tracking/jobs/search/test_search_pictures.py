@@ -53,6 +53,7 @@ def test_the_trace_of_a_search_that_runs_says_that_there_is_no_answer_yet(tmp_pa
     assert known["words"] == "No answer yet, after 3 runs."
 
 
+@pytest.mark.pictures
 def test_a_landscape_has_a_panel_for_each_number_of_gpus() -> None:
     def trial(gpus: int, batch_size: int, lr: float) -> SearchTrial:
         return SearchTrial({"gpus": gpus, "batch_size": batch_size, "lr": lr}, 1, "explore", state="reached", value=lr)
