@@ -7,7 +7,10 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -25,14 +28,19 @@ NEEDS_OF_CLI = ("jsonargparse", "typeshed_client")
 NUM_TRAIN = 1500
 
 
-def start(folder: Path, script: str, *arguments: str, needs: tuple[str, ...] = (), **variables: str) -> list[Path]:
-    """The run folders of an example that has come to its end."""
+def ended(folder: Path, needs: tuple[str, ...], *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Python with these words, at its end."""
     if lacking := [name for name in needs if importlib.util.find_spec(name) is None]:
         pytest.skip(f"needs {', '.join(lacking)}: uv sync --group frameworks")
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / script), *arguments], cwd=folder, timeout=HANGS_SEC, check=False, text=True,
+    return subprocess.run(
+        [sys.executable, *words], cwd=folder, timeout=HANGS_SEC, check=False, text=True,
         env=environment(PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", **variables), capture_output=True,
     )  # fmt: skip
+
+
+def start(folder: Path, script: str, *arguments: str, needs: tuple[str, ...] = (), **variables: str) -> list[Path]:
+    """The run folders of an example that has come to its end."""
+    done = ended(folder, needs, str(EXAMPLES / script), *arguments, **variables)
     assert done.returncode == 0, done.stdout + done.stderr
     return sorted(path.parent for path in (folder / "runs").glob(f"*/{run_folder.RESULT}"))
 
@@ -83,14 +91,8 @@ def test_a_training_of_each_framework_is_a_run_that_reaches_its_target(
 
 @pytest.mark.exhaustive  # test_lightning_script.py has runs of two processes
 def test_two_processes_of_accelerate_are_one_run(folder: Path) -> None:
-    if importlib.util.find_spec("accelerate") is None:
-        pytest.skip("needs accelerate: uv sync --group frameworks")
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [sys.executable, *launcher, str(EXAMPLES / "with_accelerate.py")], cwd=folder, timeout=HANGS_SEC, text=True,
-        env=environment(PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", ACCELERATE_USE_CPU="true"), capture_output=True,
-        check=False,
-    )  # fmt: skip
+    words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(EXAMPLES / "with_accelerate.py"))
+    done = ended(folder, ("accelerate",), *words, ACCELERATE_USE_CPU="true")
     assert done.returncode == 0, done.stdout + done.stderr
     (run,) = (path.parent for path in (folder / "runs").glob(f"*/{run_folder.RESULT}"))
     assert figures(run)["world_size"] == 2
@@ -177,14 +179,34 @@ def test_a_huggingface_training_from_a_checkpoint_is_not_counted(tmp_path: Path)
     assert notes == (CONTINUED, f"of this fit alone; {COUNT} 1.5 when it began", [0.5])
 
 
-def test_a_keras_fit_from_a_later_epoch_on_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KERAS_BACKEND", "torch")
-    pytest.importorskip("keras", reason="needs keras: uv sync --group frameworks")
-    from timetrial import KerasTimeTrial
+class Callback:
+    """What Keras's own keeps of what it is given."""
 
+    def set_params(self, params: dict[str, int]) -> None:
+        self.params = params
+
+    def set_model(self, model: torch.nn.Module) -> None:
+        self.model = model
+
+
+@pytest.fixture
+def keras_trial(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """KerasTimeTrial on a stand-in, since importing Keras takes a minute; with_keras.py trains with Keras itself."""
+    fake = SimpleNamespace(
+        callbacks=SimpleNamespace(Callback=Callback), backend=SimpleNamespace(backend=lambda: "torch"),
+        config=SimpleNamespace(dtype_policy=lambda: SimpleNamespace(name="float32")),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "keras", fake)
+    own = sys.modules.pop("tracking.api.keras", None)
+    yield importlib.import_module("tracking.api.keras").KerasTimeTrial
+    sys.modules.pop("tracking.api.keras")
+    sys.modules.update({} if own is None else {"tracking.api.keras": own})
+
+
+def test_a_keras_fit_from_a_later_epoch_on_is_not_counted(tmp_path: Path, keras_trial: Callable[..., Any]) -> None:
     with pytest.raises(ConfigError, match="stop_at_target='no': must be True or False"):
-        KerasTimeTrial(stop_at_target="no")  # type: ignore[arg-type]
-    trial = KerasTimeTrial(runs_dir=str(tmp_path), offline=True, device="cpu")
+        keras_trial(stop_at_target="no")
+    trial = keras_trial(runs_dir=str(tmp_path), offline=True, device="cpu")
     for first in (0, 2):
         trial.set_model(torch.nn.Linear(2, 2))
         trial.set_params({"epochs": first + 2})
@@ -210,13 +232,9 @@ def test_a_keras_fit_from_a_later_epoch_on_is_not_counted(tmp_path: Path, monkey
     ],
 )
 def test_a_keras_step_has_the_samples_of_all_its_batches(
-    params: dict[str, int], options: dict[str, int], samples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    params: dict[str, int], options: dict[str, int], samples: int, tmp_path: Path, keras_trial: Callable[..., Any]
 ) -> None:
-    monkeypatch.setenv("KERAS_BACKEND", "torch")
-    pytest.importorskip("keras", reason="needs keras: uv sync --group frameworks")
-    from timetrial import KerasTimeTrial
-
-    trial = KerasTimeTrial(batch_size=16, runs_dir=str(tmp_path), offline=True, device="cpu", **options)
+    trial = keras_trial(batch_size=16, runs_dir=str(tmp_path), offline=True, device="cpu", **options)
     model = torch.nn.Linear(2, 2)
     model.steps_per_execution = 4  # type: ignore[assignment]
     trial.set_model(model)
@@ -235,15 +253,10 @@ def test_a_keras_step_has_the_samples_of_all_its_batches(
 @pytest.mark.exhaustive
 def test_a_huggingface_script_that_raises_is_a_failed_run(folder: Path) -> None:
     """No callback hears of it, so the script's end tells."""
-    if importlib.util.find_spec("transformers") is None:
-        pytest.skip("needs transformers: uv sync --group frameworks")
     source = (EXAMPLES / "with_huggingface.py").read_text()
     broken = source.replace("        logits =", "        assert len(pixels) == 50, 'a short batch'\n        logits =")
     (folder / "broken.py").write_text(broken)
-    done = subprocess.run(
-        [sys.executable, "broken.py"], cwd=folder, timeout=HANGS_SEC, text=True, capture_output=True, check=False,
-        env=environment(PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1"),
-    )  # fmt: skip
+    done = ended(folder, ("transformers",), "broken.py")
     assert done.returncode == 1
     assert "AssertionError: a short batch" in done.stderr
     (path,) = (folder / "runs").glob(f"*/{run_folder.RESULT}")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.commands import HANGS_SEC, environment
 from tests.support.damage import DAMAGE, rewrite
 from tests.support.folders import end, make_folder, write_rows
+from tracking.__main__ import main
 from tracking.analysis.results import FolderRuns
 from tracking.jobs.follow import unfinished
 from tracking.jobs.follow.sync import sync
@@ -65,20 +64,24 @@ def test_what_sync_leaves_says_what_to_do_next(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_sync_passes_over_every_bad_folder(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("mlflow_environment")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_sync_passes_over_every_bad_folder(
+    tmp_path: Path, empty_database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(empty_database, tmp_path / "mlflow.db")
     root = tmp_path / "runs"
     for number, damage in enumerate(DAMAGE.values()):
         damage(left(root, f"bad{number}"))
     left(root, "good")
-    done = subprocess.run(
-        [sys.executable, "-m", "tracking", "sync", str(root)], capture_output=True, text=True, timeout=HANGS_SEC,
-        env=environment(), check=False,
-    )  # fmt: skip
-    lines = done.stdout.splitlines()
-    assert len(lines) == len(DAMAGE) + 1, done.stdout + done.stderr
+    main(["sync", str(root)])
+    done = capsys.readouterr()
+    lines = done.out.splitlines()
+    assert len(lines) == len(DAMAGE) + 1, done.out + done.err
     assert sum(line.startswith("failed: ") for line in lines) == len(DAMAGE)
     assert f"complete: {root / 'good'}" in lines
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in done.err
 
 
 @pytest.mark.parametrize(
