@@ -16,8 +16,8 @@ STRATEGIES = ("ddp", "fsdp")
 MAX_GPUS = 4096
 USABLE_SHARE = 0.95  # usable share of a GPU's memory; CUDA and the allocator's fragmentation take the rest
 CHECKPOINTING = "activation_checkpointing"
-# The narrowest layers that were measured to be faster in fp8: docs/results/2026-11-26-h200-x2-larger.md. A CUDA graph
-# launches the kernels of a compiled step that is not sharded. The host is too slow for short ones.
+# The narrowest layers that were measured to be faster in fp8: docs/results/2026-11-26-h200-x2-larger.md. Where no CUDA
+# graph launches a step's kernels, the host is too slow for short ones.
 FASTER_IN_FP8, FASTER_BY_A_GRAPH = 4096, 1600
 
 
@@ -57,7 +57,7 @@ def notes_on_fp8(configs: Sequence[RunConfig]) -> list[str]:
         (config.model.name, width, least): None
         for config in configs
         if config.precision.name == "fp8" and is_language_model(config) and not compared
-        for least in [FASTER_BY_A_GRAPH if config.compiled() and not config.sharded() else FASTER_IN_FP8]
+        for least in [FASTER_BY_A_GRAPH if _by_a_graph(config) else FASTER_IN_FP8]
         if (width := config.model.hparams.get("width", least)) < least
     }
     return [
@@ -66,6 +66,10 @@ def notes_on_fp8(configs: Sequence[RunConfig]) -> list[str]:
         " -m precision=bf16,fp8"
         for model, width, least in narrow
     ]
+
+
+def _by_a_graph(config: RunConfig) -> bool:
+    return config.compiled() and not config.sharded() and not config.model.hparams.get(CHECKPOINTING, False)
 
 
 def check_memory(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:

@@ -43,6 +43,11 @@ def test_a_strategy_that_would_be_refused_is_not_advised(option: str) -> None:
         (["model=gpt", "recipe=gpt_1.5b"], ["fp8"], ""),
         (["model=gpt", "recipe=gpt_1.5b", "compile=false"], ["fp8"], "1,600 and 4,096"),
         (["model=gpt", "recipe=gpt_1.5b", "gpus=2", "strategy=fsdp"], ["fp8"], "1,600 and 4,096"),
+        (
+            ["model=gpt", "recipe=gpt_1.5b", f"model.hparams.{strategy_checks.CHECKPOINTING}=true"],
+            ["fp8"],
+            "1,600 and 4,096",
+        ),
         (["model=llama", "recipe=llama_8b"], ["fp8"], ""),
         (["model=vgg"], ["fp32"], ""),
     ],

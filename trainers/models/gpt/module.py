@@ -46,7 +46,6 @@ class LanguageModel(TrialModule):
     max_epochs = 1
     max_steps: int
     sharded_methods = ("summed_loss",)
-    same_kernels = True
     made_on_device = True  # so that all strategies draw the weights of large models there
 
     def __init__(
@@ -84,6 +83,7 @@ class LanguageModel(TrialModule):
         check_decays(adamw_weight_decay, weight_decay)
         self.max_steps, self.cooldown, self.micro_batch_size = steps, cooldown, micro_batch_size
         self.ends_at_zero, self.clip_norm = cooldown > 0, clip_norm
+        self.same_kernels = not activation_checkpointing  # Who recomputes lacks memory, and a graph takes more.
         self.learning_rate, self.weight_decay, self.momentum, self.rates = learning_rate, weight_decay, momentum, rates
         self.betas, self.epsilon, self.adamw_weight_decay = checked_betas(betas), epsilon, adamw_weight_decay
         self.length, self.bytes_per_token, self.data_name = data.sequence_length, data.bytes_per_token, data.name
