@@ -63,6 +63,17 @@ def interval_of(key: str, metrics: Mapping[str, float]) -> float | None:
     return metrics[key] / math.ceil(epochs) if epochs else None
 
 
+def num_lost(key: str, runs: Sequence[Run]) -> int:
+    """The number of runs in which the last evaluation of a metric, such as the loss, became NaN or infinite.
+
+    The figure is that of the last evaluation, or the best one, which is then unknown.
+    """
+    if not key.startswith(quantities.EVAL):
+        return 0
+    last = quantities.EVAL + key.removeprefix(quantities.BEST).removeprefix(quantities.EVAL)
+    return sum(not math.isfinite(run.metrics.get(key, run.metrics.get(last, 0.0))) for run in runs)
+
+
 def stopped_words(runs: Sequence[Run]) -> str:
     """What stopped runs from outside, and when: `1 stopped by a time limit at 120 s`; "" without runs."""
     by_kind: dict[str, list[Run]] = {}

@@ -12,6 +12,7 @@ from itertools import combinations
 from statistics import fmean
 
 from conf.metric import HIGHER
+from tracking.analysis.compare.censoring import UNTIL_CENSORED
 from tracking.analysis.compare.eval_intervals import even
 from tracking.analysis.compare.grouping import Setting, Task, seed_of
 from tracking.analysis.statistics import (
@@ -126,7 +127,8 @@ def _tested(first: Setting, second: Setting, key: str) -> Comparison:
         factor = max(1.0, bound) if bound > 1 - 1e-9 else math.inf
     p = None if p is None else min(1.0, 2 * p)
     at_least = math.isfinite(factor)  # Then the runs without the target are all of `later`.
-    return Comparison(better, worse, factor, p, often=often(sooner, later), won=won, at_least=at_least)
+    shares = often(sooner, later) if key in UNTIL_CENSORED else None  # A loss has no target that it reaches.
+    return Comparison(better, worse, factor, p, often=shares, won=won, at_least=at_least)
 
 
 def _by_means(first: Setting, second: Setting, values: Times, others: Times, higher: bool) -> Comparison:

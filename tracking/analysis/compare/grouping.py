@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tracking.analysis.compare.censoring import UNTIL_CENSORED, censored_at, interval_of
+from conf.metric import LOWER
+from tracking.analysis.compare.censoring import UNTIL_CENSORED, censored_at, interval_of, num_lost
 from tracking.analysis.results import TASK, End, Run
 from tracking.analysis.statistics import Share, Times, finite, share
 from tracking.base import quantities
@@ -46,7 +47,7 @@ class Setting:
             for end in (End.MISSED, End.DIVERGED, End.STOPPED)
         )
         full = sum(run.failure == OUT_OF_MEMORY for run in every)
-        return cls(labels, averaged, len(every), missed, diverged, stopped, num_out_of_memory=full)
+        return cls(labels, averaged, len(every), missed, diverged, stopped, agreed(every), full)
 
     @property
     def name(self) -> str:
@@ -94,12 +95,16 @@ class Setting:
     def measured(self, key: str) -> Times:
         """The values of a metric; for a metric to accuracy, also the censored times of runs without the target.
 
+        A run whose loss became NaN counts as one that never has a value, if the setting has any.
+
         A missed run without a known censored time counts as 0; a stopped run without one is left out. Missed runs are
         left out too if no run of the setting has a value, and no missed run a censored time.
         """
         reached = finite(self.values(key))
         if key not in UNTIL_CENSORED:
-            return Times(reached, interval=self.interval(key), seeds=self.seeds(key))
+            lost = num_lost(key, self.trained) if reached and self.better(key) == LOWER else 0
+            seeds = () if lost else self.seeds(key)
+            return Times(reached, num_diverged=lost, interval=self.interval(key), seeds=seeds)
         missed, stopped = (
             [censored_at(key, run.metrics) or 0.0 for run in runs] for runs in (self.missed, self.stopped)
         )

@@ -19,6 +19,7 @@ SHARES_TOO = "How often settings reach the target is compared by Fisher's exact 
 BY_SEED = " Paired by seed: of the differences between runs of the same seed."
 RATE_TOO = " A time is evaluations x the time of one: both are tested, each with Holm's correction over the pairs."
 AT_LEAST = " ≥: at least, since runs of the worse setting did not reach the target."
+LOST = " ≥: at least, since it became NaN in runs of the worse setting."
 WOULD_TELL = (
     f" Runs that would tell: a difference as large as this one, in {POWER:.0%} of cases; in brackets, where the spread "
     "is as large as these runs allow."
@@ -51,7 +52,7 @@ def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tu
     shares = ["reached"] if metric in UNTIL_CENSORED else []
     columns = {"better mean": "", "worse mean": "", **dict.fromkeys(shares, "")}
     columns |= {"factor": "{:.3g}", "p": "{:.2g}", "p, corrected": "{:.2g}", "so": ""}
-    note += AT_LEAST if any(pair.at_least for pair in shown) else ""
+    note += (AT_LEAST if metric in UNTIL_CENSORED else LOST) if any(pair.at_least for pair in shown) else ""
     note += WOULD_TELL if repeats else ""
     table = Table(f"{task.title}: which differ", columns, rows, note, "pairs", task.title)
     return table, [*said[0], *said[1], *parts.values(), *repeats]

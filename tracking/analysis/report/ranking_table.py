@@ -40,7 +40,7 @@ def ranking_table(task: Task, axes: Sequence[str], metric: str, chosen: Best | N
     settings = ranked(task.settings, metric, chosen.leader)
     rows = [[*setting.labels.values(), *(cell(setting) for cell in columns.values())] for setting in settings]
     headings = dict.fromkeys([*axes, *columns], "")
-    return Table(f"{task.title}: settings ranked", headings, rows, _note(chosen), KIND, task.title)
+    return Table(f"{task.title}: settings ranked", headings, rows, _note(chosen, metric), KIND, task.title)
 
 
 def limited_by(setting: Setting) -> str:
@@ -75,10 +75,12 @@ def _place(setting: Setting, chosen: Best) -> str:
     return NOT_TOLD if any(setting.name == each.name for each in chosen.candidates) else TOLD
 
 
-def _note(chosen: Best) -> str:
+def _note(chosen: Best, metric: str) -> str:
     note = "n: runs averaged, of all."
     if any(setting.num_missed or setting.stopped for setting in chosen.settings):
         note += " ≥: at least, since runs did not reach the target."
+    if any(setting.measured(metric).num_short for setting in chosen.settings) and metric not in UNTIL_CENSORED:
+        note += " ≥: at least, since it became NaN in a run."
     if any(not setting.searched for setting in chosen.tied):
         note += f" {NOT_TOLD[0].upper()}{NOT_TOLD[1:]}: too little is known to tell."
     if chosen.searched and chosen.tied:

@@ -97,6 +97,18 @@ def test_no_setting_has_the_lowest_mean_cost_where_it_alone_has_one_or_where_it_
     assert audit(json.loads(json.dumps(made.plain())), [tmp_path / "runs"]).differences == []
 
 
+def test_a_run_whose_loss_became_nan_counts_against_its_setting(make: Callable[..., Report], tmp_path: Path) -> None:
+    runs = [run for gpus in (1, 2) for run in repeated(config={"gpus": gpus}, steps=(0.05, 0.051, 0.052))]
+    for place, run in enumerate(runs):
+        run["config"]["metrics"] = {"accuracy": [0.0, 1.0], "loss": "lower"}
+        run["losses"] = (2.0, 1.9, 1.5 + place / 100 if place < 5 else math.nan)
+    made = make(runs, metric="eval/loss")
+    assert [row[2] for row in table(made, "ranking").text()] == ["1.5100 ± 0.0058", "≥ 1.5367 ± 0.0033"]
+    [pair] = made.plain()["comparisons"]
+    assert (pair["better"], pair["reaches_more_often"]) == ({"gpus": "1"}, None)
+    assert audit(json.loads(json.dumps(made.plain())), [tmp_path / "runs"]).differences == []
+
+
 def test_without_misses_a_factor_is_exact(make: Callable[..., Report], tmp_path: Path) -> None:
     made = make(runs_of("gpus", 1, 2, missed=0))
     [pair] = made.plain()["comparisons"]
@@ -170,8 +182,8 @@ def test_how_far_apart_settings_are_is_said_of_known_means_alone(make: Callable[
 def test_how_far_apart_settings_are_leaves_out_what_is_no_number(
     make: Callable[..., Report], tmp_path: Path, lost: float
 ) -> None:
-    runs = [run for size in (32, 64) for run in repeated(config={"batch_size": size}, steps=(0.1, 0.1))]
-    for run, loss in zip(runs, (1.0, 1.0, 1.5, lost), strict=True):
+    runs = [run for size in (32, 64, 128) for run in repeated(config={"batch_size": size}, steps=(0.1, 0.1))]
+    for run, loss in zip(runs, (1.0, 1.0, 1.5, 1.5, 1.5, lost), strict=True):
         run["config"]["metrics"] = {"accuracy": [0.0, 1.0], "loss": "lower"}
         run["losses"] = (2.0, 1.9, loss)
     made = make(runs, by=["batch_size"], metric="eval/loss")

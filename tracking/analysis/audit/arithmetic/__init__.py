@@ -10,7 +10,15 @@ from tracking.analysis.audit.arithmetic.block_tests import BlockTable
 from tracking.analysis.audit.arithmetic.censored_means import Moments, Observations, moments_of, ratio, wilson
 from tracking.analysis.audit.arithmetic.chosen_best import Wanted, factor_bounds, level, would_tell
 from tracking.analysis.audit.arithmetic.figure_keys import EXACT, meets, step, tolerance
-from tracking.analysis.audit.arithmetic.pair_tests import PairTest, corrected, difference_p, pair_of, sooner_p, untested
+from tracking.analysis.audit.arithmetic.pair_tests import (
+    PairTest,
+    corrected,
+    difference_p,
+    pair_of,
+    sooner_p,
+    untested,
+    without_shares,
+)
 from tracking.analysis.audit.arithmetic.t_tests import interval_of_mean
 from tracking.analysis.audit.arithmetic.texts import close, is_invalid, says, text_of
 
@@ -39,5 +47,6 @@ __all__ = [
     "tolerance",
     "untested",
     "wilson",
+    "without_shares",
     "would_tell",
 ]

@@ -68,7 +68,13 @@ def pair_of(way: str, first_name: str, first: Observations, second_name: str, se
 def untested(pair: PairTest) -> PairTest:
     """The pair without p-values: a search looked at the runs, so their number was not fixed."""
     turned = None if pair.turned is None else untested(pair.turned)
-    return replace(pair, p=None, often="", counts=None, ways=(), often_p=None, turned=turned)
+    return replace(without_shares(pair), p=None, turned=turned)
+
+
+def without_shares(pair: PairTest) -> PairTest:
+    """The pair without the shares that reached a target."""
+    turned = None if pair.turned is None else without_shares(pair.turned)
+    return replace(pair, often="", counts=None, ways=(), often_p=None, turned=turned)
 
 
 def _equal(first: float | None, second: float | None) -> bool:

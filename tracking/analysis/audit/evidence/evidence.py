@@ -11,7 +11,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tracking.analysis.audit.arithmetic import Observations, PairTest, corrected, pair_of, untested, wilson
+from tracking.analysis.audit.arithmetic import (
+    Observations,
+    PairTest,
+    corrected,
+    pair_of,
+    untested,
+    wilson,
+    without_shares,
+)
 from tracking.analysis.audit.evidence import selection
 from tracking.analysis.audit.evidence.headings import is_stack
 from tracking.analysis.audit.evidence.spacing import OF_TARGETS, spacing
@@ -123,7 +131,7 @@ class Evidence:
         if key in OF_TARGETS and (self.short(workload, setting) or self.stopped(workload, setting)):
             paired = False
         apart = spacing(self.ended(workload, setting).values(), key)
-        return replace(sample, interval=apart, seeds=seeds if paired else ())
+        return replace(sample, interval=apart, seeds=seeds if paired and not sample.num_short else ())
 
     def short(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
         return {run_id: run for run_id, run in self.all_of(workload, setting).items() if run.stopped_short}
@@ -200,6 +208,7 @@ class Evidence:
         for place, name in enumerate(names):
             for other in names[place + 1 :]:
                 pair = pair_of(direction, name, samples[name], other, samples[other])
+                pair = pair if key in OF_TARGETS else without_shares(pair)
                 pairs[frozenset((name, other))] = untested(pair) if searched & {name, other} else pair
         ranked = sorted(pair.p for pair in pairs.values() if pair.p is not None)
         often = sorted(pair.often_p for pair in pairs.values() if pair.often_p is not None)
@@ -215,7 +224,7 @@ def observed(runs: Iterable[JournalFigures], key: str) -> Observations:
     values = [run.value(key) for run in runs if run.counts(with_missed=True)]
     numbers = [value for value in values if value is not None]
     if key not in OF_TARGETS:
-        return Observations(numbers)
+        return Observations(numbers, never=sum(run.lost(key) for run in runs if run.counts(True)) if numbers else 0)
     short = [run for run in runs if run.stopped_short]
     bounds = [run.at_least(key) or 0.0 for run in short if not run.diverged]
     if not numbers and not any(bounds):

@@ -47,11 +47,22 @@ class JournalFigures(JournalRun):
         return COMPUTED[key](self) if key in COMPUTED else self.journaled(key)
 
     def journaled(self, key: str) -> float | None:
-        """The newest journaled value of a metric; the largest of several at one time, as in MLflow."""
+        """The newest journaled value of a metric; None if it is not finite."""
+        value = self._newest(key)
+        return value if value is not None and math.isfinite(value) else None
+
+    def _newest(self, key: str) -> float | None:
+        """The newest journaled value; the largest of several at one time, as in MLflow."""
         rows = [row for row in self.rows if row["kind"] == "metrics" and key in row["values"]]
         values = [(row.get("step") or 0, row["time_ms"], float(row["values"][key])) for row in rows]
-        value = max(values)[2] if values else None
-        return value if value is not None and math.isfinite(value) else None
+        return max(values)[2] if values else None
+
+    def lost(self, key: str) -> bool:
+        """Whether a figure of evaluations whose metric is better lower became NaN or infinite."""
+        name = key.removeprefix(BEST).removeprefix(quantities.EVAL)
+        if not key.startswith(quantities.EVAL) or self.directions.get(name) != LOWER or self.value(key) is not None:
+            return False
+        return not math.isfinite(self._newest(quantities.EVAL + name) or 0.0)
 
     @cached_property
     def with_best(self) -> set[str]:
