@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.studied import config, make_run
 from tracking.jobs.follow.mirror_thread import MirrorThread
+from tracking.store.server import TrackingUnavailable
 
 
 @pytest.mark.parametrize(("num_mirrors", "pause_sec"), [(1, 1), (5, 1), (50, 10), (200, 40)])
@@ -25,3 +26,15 @@ def test_a_mirror_counts_until_its_run_has_ended(tmp_path: Path) -> None:
     assert thread.mirrors_training
     thread.ended()
     assert not thread.mirrors_training
+
+
+def test_a_wait_for_an_upload_is_full_of_tries(tmp_path: Path) -> None:
+    """An upload takes several answers, so at a server that fails now and then it takes several tries."""
+
+    def fails() -> int:
+        raise TrackingUnavailable("500")
+
+    thread = MirrorThread(make_run(tmp_path, config(), f"sqlite:///{tmp_path / 'mlflow.db'}"))
+    assert [thread._attempt(fails) for _ in range(6)] == [1, 2, 4, 8, 15, 15]
+    thread._deadline = 60
+    assert [thread._attempt(fails) for _ in range(3)] == [2, 2, 2]

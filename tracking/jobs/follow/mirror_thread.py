@@ -15,7 +15,8 @@ from tracking.store.server import TrackingRefused, TrackingUnavailable
 
 INTERVAL_SEC = 1.0
 EACH_INTERVAL = 5  # mirrors that send in one interval; with more, each sends less often
-MAX_BACKOFF_SEC = 30.0
+MAX_BACKOFF_SEC = 15.0
+MAX_WAITED_BACKOFF_SEC = 2.0  # while a user waits, by default for a minute
 MAX_RETRY_AFTER_SEC = 600.0  # upper limit of a server's Retry-After
 
 
@@ -99,7 +100,7 @@ class MirrorThread:
     def _pause(self, sec: float) -> None:
         if self._wake.wait(max(0.0, sec)):
             self._wake.clear()
-            self._backoff_sec = INTERVAL_SEC  # a user waits now: try at once, and often
+            self._backoff_sec = INTERVAL_SEC  # a user waits now: try at once
         time.sleep(max(0.0, min(self._not_before, self._deadline) - time.monotonic()))
 
     def _attempt(self, action: Callable[[], int | None]) -> float:
@@ -119,8 +120,9 @@ class MirrorThread:
 
     def _back_off(self, status: str) -> float:
         self.status = status
-        self._backoff_sec = min(2 * self._backoff_sec, MAX_BACKOFF_SEC)
-        return self._backoff_sec / 2
+        delay_sec = self._backoff_sec
+        self._backoff_sec = min(2 * delay_sec, MAX_BACKOFF_SEC)
+        return delay_sec if self._deadline == float("inf") else min(delay_sec, MAX_WAITED_BACKOFF_SEC)
 
 
 def mirror_of(folder: Path, config: RunConfig) -> MirrorThread | None:

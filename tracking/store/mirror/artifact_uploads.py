@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tracking.record import files
 from tracking.store.mirror import server_check
@@ -25,14 +26,14 @@ class ArtifactUploads:
         Raises TrackingRefused: with the refused files, after uploading the others; at once for a location that only a
         run's folder names.
         """
-        with self._client.request() as client:
-            store = artifact_store(self._client.uri, client.get_run(run_id).info.artifact_uri)
+        uri = self._client.uri
+        store = self._client.ask(lambda client: artifact_store(uri, client.get_run(run_id).info.artifact_uri))
         for name, signature in signatures(self._folder).items():
             if state.artifacts.get(name) == signature or self._refused.get(name, ([], ""))[0] == signature:
                 continue
             try:
-                with files.pinned(self._folder / name) as path, self._client.request(signature[0]):
-                    store.log_artifact(str(path))
+                with files.pinned(self._folder / name) as path:
+                    self._upload(store, path, signature[0])
             except TrackingRefused as error:  # not sent again, so that a large file does not block the others
                 self._refused[name] = signature, f"{name} ({signature[0]:,} bytes): {error}"
                 continue
@@ -46,6 +47,9 @@ class ArtifactUploads:
         if self._refused:
             raise TrackingRefused("; ".join(words for _, words in self._refused.values()))
         return [f"the file {name}" for name in missing]
+
+    def _upload(self, store: Any, path: Path, num_bytes: int) -> None:
+        self._client.ask(lambda _: store.log_artifact(str(path)), num_bytes)
 
     def _uploaded(self, state: MirrorState) -> dict[str, list[int]]:
         """The uploaded files that still exist; files of earlier attempts were renamed since."""

@@ -48,8 +48,7 @@ def claim(client: PatientClient, experiment_id: str, uid: str, create: Callable[
 
 
 def find_runs(client: PatientClient, experiment_id: str, uid: str) -> list[MlflowRun]:
-    with client.request() as mlflow:
-        return mlflow_run.runs_with_uid(mlflow, experiment_id, uid)
+    return client.ask(lambda mlflow: mlflow_run.runs_with_uid(mlflow, experiment_id, uid))
 
 
 def add_tags(client: PatientClient, run_id: str, tags: Mapping[str, str]) -> None:

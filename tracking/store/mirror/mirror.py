@@ -162,8 +162,8 @@ class Mirror:
         if self.info.kind == "sweep":
             tags.pop(NOTE_TAG, None)  # its journal holds the note
         if tags:
-            with self._client.request() as client:
-                client.log_batch(run_id, tags=[RunTag(*tag) for tag in tags.items()])
+            run_tags = [RunTag(*tag) for tag in tags.items()]
+            self._client.ask(lambda client: client.log_batch(run_id, tags=run_tags))
         if script_run_id := values.get(journal.LINK_TAG):
             with suppress(TrackingRefused):  # the run may be on another server, or deleted
                 claim.add_tags(self._client, script_run_id, {BACK_TAG: run_id})
@@ -172,8 +172,7 @@ class Mirror:
                 client.log_inputs(run_id, datasets)
         self._share_view()
         end_ms = max(self.state.time_ms, self.info.created_ms, failure.time_ms if failure else 0)
-        with self._client.request() as client:
-            client.set_terminated(run_id, STATUS[result.status], end_ms)
+        self._client.ask(lambda client: client.set_terminated(run_id, STATUS[result.status], end_ms))
         self.state.status = STATUS[result.status]
         self._save()
         return tags

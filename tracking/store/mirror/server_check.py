@@ -61,9 +61,7 @@ def as_stored(value: float) -> float:
 
 def missing_content(client: PatientClient, run_id: str, expected: Content, status: str) -> list[str]:
     """The expected content and status that the server does not have, as text."""
-    with client.request() as mlflow:
-        run = mlflow.get_run(run_id)
-        mlflow_run.checked_id(run.info.run_id, f"the run {run_id}")
+    run = client.ask(lambda mlflow: _run(mlflow, run_id))
     words = [_missing_rows(client, run, key, expected) for key in expected.rows]
     words += [f"the param {key}" for key in sorted(expected.params) if key not in run.data.params]
     words += [f"the tag {key}" for key in sorted(expected.tags) if key not in run.data.tags]
@@ -73,8 +71,7 @@ def missing_content(client: PatientClient, run_id: str, expected: Content, statu
 
 def missing_files(client: PatientClient, store: ArtifactRepository, signatures: dict[str, list[int]]) -> list[str]:
     """The names of the files that the server's artifact store does not hold in the size of their signature."""
-    with client.request():
-        stored = {file.path: file.file_size for file in store.list_artifacts()}
+    stored = client.ask(lambda _: {file.path: file.file_size for file in store.list_artifacts()})
     # Some stores report no sizes.
     return [name for name, (size, _) in signatures.items() if stored.get(name, -1) not in (size, None)]
 
@@ -85,6 +82,12 @@ def list_missing(missing: list[str]) -> str:
     return ", ".join(missing[:MAX_NAMED]) + more
 
 
+def _run(mlflow: MlflowClient, run_id: str) -> MlflowRun:
+    run = mlflow.get_run(run_id)
+    mlflow_run.checked_id(run.info.run_id, f"the run {run_id}")
+    return run
+
+
 def _missing_rows(client: PatientClient, run: MlflowRun, key: str, expected: Content) -> str:
     rows, run_id = expected.rows[key], run.info.run_id
     latest = next((_row(metric) for metric in run.data._metric_objs if metric.key == key), None)
@@ -92,8 +95,7 @@ def _missing_rows(client: PatientClient, run: MlflowRun, key: str, expected: Con
         return ""
     stored = set()
     if latest is not None:
-        with client.request() as mlflow:
-            stored = {hash(_row(metric)) for metric in mlflow.get_metric_history(run_id, key)}
+        stored = client.ask(lambda mlflow: {hash(_row(metric)) for metric in mlflow.get_metric_history(run_id, key)})
     num_missing = len(rows - stored)
     return f"{num_missing:,} of {len(rows):,} rows of {key}" if num_missing else ""
 
@@ -108,8 +110,7 @@ def _has_num_rows(client: PatientClient, run_id: str, key: str, number: int) -> 
     False for an older server without pages.
     """
     try:
-        with client.request() as mlflow:
-            return _page_holds_the_last(mlflow, run_id, key, number)
+        return client.ask(lambda mlflow: _page_holds_the_last(mlflow, run_id, key, number))
     except (TrackingRefused, TrackingUnavailable):
         return False
 

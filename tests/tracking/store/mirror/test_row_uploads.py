@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +28,9 @@ class OldServer:
     @contextmanager
     def request(self) -> Iterator[OldServer]:
         yield self
+
+    def ask(self, question: Callable[[Any], Any]) -> Any:
+        return question(self)
 
     def log_batch(self, run_id: str, metrics: Any, params: Any, tags: Any) -> None:
         if any(len(text.value) > 10 for text in (*params, *tags)) or (metrics and not self._takes_metrics):

@@ -8,7 +8,7 @@ import socket
 import sqlite3
 import threading
 import time
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -229,3 +229,24 @@ def test_a_folder_in_place_of_the_database_is_refused_at_once(tmp_path: Path, sc
     ):
         server.check_server(f"{scheme}:///{tmp_path}?timeout=5")
     server.check_server(f"{scheme}:///{tmp_path}/mlflow.db")
+
+
+@pytest.mark.parametrize(("timed_out", "tries"), [(False, 3), (True, 1)])
+def test_a_question_is_asked_again_at_once_unless_no_answer_came_in_time(
+    timed_out: bool, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def question(answered_at: int) -> int:
+        asked.append(1)
+        if len(asked) < answered_at:
+            raise TrackingUnavailable("500", timed_out=timed_out)
+        return 7
+
+    client = server.PatientClient("http://127.0.0.1:1", "")
+    monkeypatch.setattr(client, "request", lambda upload_bytes: nullcontext())
+    assert client.ask(lambda _: question(tries)) == 7
+    asked.clear()
+    with pytest.raises(TrackingUnavailable, match="500"):
+        client.ask(lambda _: question(tries + 1))
+    assert len(asked) == tries
