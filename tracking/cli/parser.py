@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from tracking.base import installation, secrets
 from tracking.base.console import LastingStream, open_closed_streams
@@ -111,7 +111,7 @@ def run_command(command: Command, arguments: argparse.Namespace) -> Answer:
 def make_parser(argv: Collection[str], prog: str = TRACKING, others: Others = ()) -> argparse.ArgumentParser:
     """The parser. Only the commands among `argv` get their options, since some are slow to build."""
     description = "Measures the time to accuracy of trainings." if others else f"The commands beside {LAUNCH}."
-    parser = argparse.ArgumentParser(prog=prog, description=description, epilog=EXIT_CODES, formatter_class=Formatter)
+    parser = CommandParser(prog=prog, description=description, epilog=EXIT_CODES, formatter_class=Formatter)
     parser.add_argument("--version", action="version", version=f"timetrial {installation.version()}")
     parser.add_argument(
         "--print-completion",
@@ -135,7 +135,14 @@ def make_parser(argv: Collection[str], prog: str = TRACKING, others: Others = ()
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Refuses unknown arguments with its command's usage; argparse would print the main parser's."""
+    """Refuses wrong arguments with its command's usage, in the words of all refusals.
+
+    For unknown arguments argparse would print the main parser's usage.
+    """
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(REFUSED, printable(f"refused: {message}. Next: {self.prog} --help") + "\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         known, unknown = super().parse_known_args(args, namespace)

@@ -98,7 +98,8 @@ def test_what_a_command_does_not_know_is_answered_with_its_own_usage(command: Co
     usage = ask(command.name, "--help")[1].partition("\n\n")[0]
     code, output, errors = ask(command.name, *NEEDED.get(command.name, []), "--unheard-of")
     assert (code, output) == (2, "")
-    assert errors == f"{usage}\npython -m tracking {command.name}: error: unrecognized arguments: --unheard-of\n"
+    refused = "refused: unrecognized arguments: --unheard-of"
+    assert errors == f"{usage}\n{refused}. Next: python -m tracking {command.name} --help\n"
 
 
 @pytest.mark.parametrize(
@@ -108,12 +109,12 @@ def test_a_word_too_many_is_answered_with_the_commands_usage(words: list[str], a
     code, output, errors = ask(*words)
     assert (code, output) == (2, "")
     assert errors.startswith(f"usage: python -m tracking {words[0]} ")
-    assert errors.endswith(f"unrecognized arguments: {words[-1]}\n")
+    assert f"\nrefused: unrecognized arguments: {words[-1]}. Next: " in errors
 
 
 def test_what_is_unknown_before_a_command_is_answered_with_the_usage_of_all(ask: CommandLine) -> None:
     code, _, errors = ask("--unheard-of", "doctor")
-    assert (code, "usage: python -m tracking [-h]" in errors) == (2, True)
+    assert (code, "usage: python -m tracking [-h]" in errors, "\nrefused: " in errors) == (2, True, True)
 
 
 @pytest.mark.parametrize("words", REFUSALS, ids=" ".join)
