@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -21,6 +22,11 @@ def path_to_type(path: Path) -> str:
     """A path as a user types it: relative within the current folder, else absolute."""
     absolute, here = path.absolute(), Path.cwd()
     return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)
+
+
+def path_in_command(path: Path) -> str:
+    """The path as a word of a command that a user pastes into a shell."""
+    return shlex.quote(path_to_type(path))
 
 
 def breaks_a_line(text: str) -> str:

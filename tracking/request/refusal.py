@@ -145,6 +145,11 @@ def program_advice(word: str) -> str:
     )
 
 
+def path_option(key: str, path: str) -> str:
+    """The option with this path, as a user types it in a shell."""
+    return f"{key}={path}" if re.fullmatch(r"[\w./-]+", path, re.ASCII) else shlex.quote(f'{key}="{escaped(path)}"')
+
+
 def escaped(value: str) -> str:
     """The value escaped for double quotes in Hydra's grammar, where only backslashes before a quote count."""
     return re.sub(r'(\\*)("|$)', lambda match: 2 * match[1] + ('\\"' if match[2] else ""), value)

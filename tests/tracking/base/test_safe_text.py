@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -21,7 +23,10 @@ from tracking.base.console import make_console
 from tracking.base.safe_text import in_csv, in_markdown, path_to_type, visible
 from tracking.cli import sync
 from tracking.jobs.follow import Outcome
+from tracking.jobs.follow.uploads import sync_command
+from tracking.jobs.queues.detaching import follow_command
 from tracking.record import Failure, run_folder
+from tracking.request.refusal import path_option
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e<img src=x onerror=alert(1)>[me](http://e.org)![p](http://e.org/p)|`x`"
 SIGNS = "<>!&[]()|`\\#*_~-:/ax \n\r\t\x1b\x9b\u202e"
@@ -166,3 +171,14 @@ def test_a_path_outside_the_current_folder_is_absolute(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path / "here")
     assert path_to_type(tmp_path / "here" / "runs" / "a") == "runs/a"
     assert path_to_type(tmp_path / "elsewhere" / "a") == f"{tmp_path}/elsewhere/a"
+
+
+def test_a_path_in_a_command_is_one_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("runs of 'é' 50%=1")
+    assert shlex.split(sync_command([folder]))[-1] == str(folder)
+    assert shlex.split(follow_command(folder))[-1] == str(folder)
+    [word] = shlex.split(path_option("resume", str(folder)))
+    override = OverridesParser.create().parse_overrides([word])[0]
+    assert (override.key_or_group, str(override.value())) == ("resume", str(folder))
+    assert path_option("resume", "runs/a-1") == "resume=runs/a-1"

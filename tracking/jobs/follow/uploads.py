@@ -18,7 +18,7 @@ from conf.launch_options import TrackingConfig
 from conf.schema import ConfigError, RunConfig
 from tracking.base import quantities
 from tracking.base.installation import CODE, PREFIX, TRACKING
-from tracking.base.safe_text import path_to_type
+from tracking.base.safe_text import path_in_command, path_to_type
 from tracking.base.secrets import strip_credentials
 from tracking.jobs.follow import unfinished
 from tracking.jobs.follow.mirror_thread import MirrorThread
@@ -200,7 +200,7 @@ class Uploads:
         words += [f"--by {','.join(config.study.by)}"] if config.study.by else []
         words += [f"--reference {','.join(config.study.reference)}"] if config.study.reference else []
         if self._config.offline:
-            words += ["--from-folders", f"--runs-dir {path_to_type(folder.parent)}"]
+            words += ["--from-folders", f"--runs-dir {path_in_command(folder.parent)}"]
         elif config.tracking.uri:
             words.append(f"--uri {shlex.quote(self.uri)}")
         self._console.print(f"report again: {tracking_command()} {' '.join(words)}", soft_wrap=True)
@@ -222,7 +222,7 @@ def _time_to_accuracy_sec(folder: Path) -> float:
 
 
 def sync_command(folders: Sequence[Path]) -> str:
-    return f"{tracking_command()} sync {' '.join(map(path_to_type, folders))}"
+    return f"{tracking_command()} sync {' '.join(map(path_in_command, folders))}"
 
 
 def tracking_command() -> str:

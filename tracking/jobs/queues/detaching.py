@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tracking.base.installation import LAUNCH
-from tracking.base.safe_text import path_to_type
+from tracking.base.safe_text import path_in_command
 from tracking.jobs.follow import tracking_command
 from tracking.jobs.node import Interrupted, signals
 from tracking.jobs.plan import Job
@@ -34,7 +34,7 @@ def wants_cancel(error: Interrupted) -> bool:
 
 
 def follow_command(folder: Path) -> str:
-    return f"{tracking_command()} follow {path_to_type(folder)}"
+    return f"{tracking_command()} follow {path_in_command(folder)}"
 
 
 def not_submitted(job: Job, reason: str) -> str:

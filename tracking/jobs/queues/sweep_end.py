@@ -18,6 +18,7 @@ from tracking.jobs.search import SearchJobs
 from tracking.jobs.watch import Alerts
 from tracking.measure.bottleneck import goodput
 from tracking.record import checkpoints
+from tracking.request import refusal
 
 
 def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: Path, search: SearchJobs | None) -> None:
@@ -62,7 +63,8 @@ def finish_run(console: Console, job: Job, folder: Path) -> None:
         console.print(result_table.run_table(job.name, folder, job.result))
         _say_how_far_off(console, folder)
     if job.result.failure and checkpoints.in_folder(folder):
-        console.print(f"continue it with: {LAUNCH} resume={path_to_type(folder)}", soft_wrap=True)
+        option = refusal.path_option("resume", path_to_type(folder))
+        console.print(f"continue it with: {LAUNCH} {option}", soft_wrap=True)
 
 
 def _say_how_far_off(console: Console, folder: Path, num_jobs: int = 1) -> None:
