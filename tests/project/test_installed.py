@@ -83,18 +83,36 @@ def test_all_lies_under_one_name_and_the_wheel_is_in_order(installed: Installed)
     finished(sys.executable, "-m", "twine", "check", "--strict", installed.wheel)
 
 
+# Exit code, output and errors of each command, as the script `timetrial` starts it, in one process.
+ANSWERS = """
+import contextlib, io, json, sys
+from timetrial.entry_point import main
+answers = []
+for words in sys.argv[1:]:
+    sys.argv = ["timetrial", *words.split()]
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as errors:
+        try:
+            code = main()
+        except SystemExit as end:
+            code = end.code
+    answers.append((code, out.getvalue(), errors.getvalue()))
+print(json.dumps(answers))
+"""
+
+
 @pytest.mark.slow
 def test_the_command_has_every_name_and_says_what_to_type(installed: Installed) -> None:
     assert installed.run("timetrial", "--version").stdout == f"timetrial {installation.version()}\n"
-    listed = installed.run("timetrial", "--help").stdout
-    assert all(f"\n    {name} " in listed for name in ("run", *(command.name for command in COMMANDS)))
-    assert "usage: timetrial report" in installed.run("timetrial", "report", "--help").stdout
-    assert "timetrial run -m seed=1,2,3" in installed.run("timetrial", "run", "--help").stdout
-    refused = installed.run("timetrial", "run", "gpu=1")
-    assert refused.returncode == 2
-    assert refused.stderr.endswith("Next: see timetrial run --help\n")
-    refused = installed.run("timetrial", "sync", "none")
-    assert (refused.returncode, refused.stderr) == (2, "refused: none: no run found. Next: give your runs_dir\n")
+    asked = ["--help", "report --help", "run --help", "run gpu=1", "sync none"]
+    done = installed.run("python", "-c", ANSWERS, *asked)
+    assert done.returncode == 0, done.stderr
+    listed, report, run, refused, none = json.loads(done.stdout)
+    assert all(f"\n    {name} " in listed[1] for name in ("run", *(command.name for command in COMMANDS)))
+    assert "usage: timetrial report" in report[1]
+    assert "timetrial run -m seed=1,2,3" in run[1]
+    assert refused[0] == 2
+    assert refused[2].endswith("Next: see timetrial run --help\n")
+    assert none == [2, "", "refused: none: no run found. Next: give your runs_dir\n"]
 
 
 @pytest.mark.slow
