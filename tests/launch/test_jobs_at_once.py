@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.commands import TINY, begin, collect, launch, processes_of
 from tests.support.folders import wait_for
+from tests.support.in_process import answer
 from tracking.record import run_folder
 from tracking.store.mirror import Mirror
 
@@ -57,7 +58,7 @@ def test_a_killed_launcher_leaves_no_job_behind(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_share_a_machine_is_refused(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
-    refused = launch(tmp_path, *TINY, "gpus=0", *arguments)
+    refused = answer(tmp_path, *TINY, "gpus=0", *arguments)
     assert refused.code == 2, refused.output
     assert words in refused.output
     assert not refused.folders

@@ -17,8 +17,9 @@ import pytest
 from benchmarks.steps import in_calls, scaling, why
 from conf.instance_prices import prices
 from conf.schema import ConfigError, RunConfig
-from tests.support.commands import environment, launch
+from tests.support.commands import environment
 from tests.support.composing import EIGHT_GPUS, ROOT, composed, jobs, study
+from tests.support.in_process import answer
 from tracking.analysis.published import studies
 from tracking.jobs.plan.sweep_summary import flat
 from tracking.machine.environment.nvml import Gpu
@@ -189,7 +190,7 @@ def test_a_study_changes_nothing_of_what_a_run_is() -> None:
     ],
 )
 def test_a_study_that_cannot_run_as_asked_is_refused(tmp_path: Path, arguments: list[str], words: str) -> None:
-    refused = launch(tmp_path, *arguments, CUDA_VISIBLE_DEVICES="")
+    refused = answer(tmp_path, *arguments, CUDA_VISIBLE_DEVICES="")
     assert refused.code == 2
     assert words in refused.output
     assert "Error executing job" not in refused.output
@@ -279,11 +280,11 @@ def test_the_study_of_scaling_on_real_data_is_one_command_where_data_dir_has_it(
         (data / name).mkdir(parents=True)
     words = ["-m", "+study=scaling", "study.data=real", f"data_dir={data}", "gpus=0", "cpu_processes=1", "seed=1"]
     words += ["precision=fp32", "study.batch_size={resnet50:{1:512},ssd:{1:152},ncf:{1:1048575}}", "dry_run=true"]
-    made = launch(tmp_path, *words, "model=resnet50,ssd,ncf")
+    made = answer(tmp_path, *words, "model=resnet50,ssd,ncf")
     assert made.code == 0, made.output
     for name in ("resnet50-imagenet-fp32", "ssd-coco-fp32", "ncf-movielens-fp32"):
         assert name in made.output
-    refused = launch(tmp_path, *words, "model=resnet50,gnmt")
+    refused = answer(tmp_path, *words, "model=resnet50,gnmt")
     assert refused.code == 2
     assert "wmt is not a folder with dataset=wmt of model=gnmt. Next: give data_dir=FOLDER" in refused.output
 
