@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.commands import HANGS_SEC, TINY, begin, environment, events, launch, processes_of
 from tests.support.folders import wait_for
+from tests.support.in_process import answer
 from tests.support.searched_program import PROGRAM, trace, words
 from tracking.record import journal, run_folder
 
@@ -134,7 +135,7 @@ def test_two_objectives_are_typed_without_quotes_and_have_an_answer_each(tmp_pat
 def test_a_search_that_cannot_be_made_is_refused_before_anything_runs(
     tmp_path: Path, more: tuple[str, ...], said: str
 ) -> None:
-    refused = launch(tmp_path, *words(tmp_path, *more))
+    refused = answer(tmp_path, *words(tmp_path, *more))
     assert refused.code == 2, refused.output
     assert said in refused.output
     assert not (tmp_path / "runs").exists()
