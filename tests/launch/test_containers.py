@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import podman, slurm_cluster
-from tests.support.commands import ROOT, Launched, collect, launch, start
+from tests.support import commands, podman, slurm_cluster
+from tests.support.commands import ROOT, Launched, collect, launch
 from tests.support.folders import wait_for
+from tests.support.forked import Forked
+from tests.support.in_process import answer
 from tests.support.slurm_cluster import Cluster
 from tests.tracking.machine.stacks.fake_engine import ANSWER, IMAGE, FakeEngine
 from tracking.machine.environment import repository
@@ -26,6 +28,10 @@ pytestmark = pytest.mark.slow
 
 # Without system metrics no launcher imports MLflow for its collectors.
 OFFLINE = ("gpus=0", "dataset=digits", "tracking.offline=true", "tracking.system_metrics_interval_sec=0")
+OFFLINE_PROGRAM = (
+    "model=program", "program.command=echo acc 0.9", "+program.metrics={eval/accuracy: 'acc (.+)'}", "target=0.5",
+    "gpus=0", *OFFLINE[2:],
+)  # fmt: skip
 VGG = (*OFFLINE, "target=0.05", "limit_train_batches=2", "max_epochs=1")
 LONG = (*OFFLINE, "target=1.0", "max_epochs=1000")  # It trains until it is ended.
 
@@ -57,7 +63,7 @@ def test_a_container_that_cannot_start_fails_alone(tmp_path: Path) -> None:
     names = {"e125": 125, "e127": 127, "fine": 0}  # tests/tracking/machine/stacks/test_container.py has all codes
     for name, code in names.items():
         podman.declare(tmp_path, name, {"mounts": [], "options": [f"--fail={code}"] if code else []})
-    asked = (f"stack={','.join(names)}", *VGG)
+    asked = (f"stack={','.join(names)}", *OFFLINE_PROGRAM)
     launched = launch(
         tmp_path, "-m", "--config-dir", str(tmp_path), *asked, PATH=fake.path, MLFLOW_TRACKING_TOKEN="t0k3n"
     )
@@ -92,7 +98,7 @@ def test_an_image_that_is_gone_when_its_turn_comes_fails_its_job_and_the_sweep_g
 def test_a_dry_run_shows_the_container_and_makes_nothing(tmp_path: Path) -> None:
     fake = FakeEngine(tmp_path / "bin", {"image": IMAGE, "answer": {**ANSWER}}).install("podman")
     podman.declare(tmp_path, "boxed", {"mounts": []})
-    shown = launch(tmp_path, "--config-dir", str(tmp_path), "stack=boxed", *VGG, "dry_run=true", PATH=fake.path)
+    shown = answer(tmp_path, "--config-dir", str(tmp_path), "stack=boxed", *VGG, "dry_run=true", PATH=fake.path)
     if platform.machine() == "x86_64":
         assert shown.code == 0, shown.output
         assert "timetrial-UID" in shown.output
@@ -103,12 +109,12 @@ def test_an_image_of_another_architecture_is_refused_and_the_others_named(tmp_pa
     fake = FakeEngine(tmp_path / "bin", {"image": {**IMAGE, "Architecture": "sparc"}}).install("podman")
     podman.declare(tmp_path, "boxed", {"mounts": []})
     asked = ("stack=boxed,native", *VGG)
-    refused = launch(tmp_path, "-m", "--config-dir", str(tmp_path), *asked, PATH=fake.path)
+    refused = answer(tmp_path, "-m", "--config-dir", str(tmp_path), *asked, PATH=fake.path)
     assert refused.code == 2
     assert "built for sparc" in refused.output
     assert "These can run: stack=native" in refused.output
     asked = (*asked, "sweep.run_others=true", "dry_run=true")
-    others = launch(tmp_path, "-m", "--config-dir", str(tmp_path), *asked, PATH=fake.path)
+    others = answer(tmp_path, "-m", "--config-dir", str(tmp_path), *asked, PATH=fake.path)
     assert others.code == 0, others.output
     assert "  refused: stack=boxed: stack.container.image=" in others.output
     assert others.output.count("trainers.loop.worker") == 1, "the other job's command"
@@ -251,7 +257,7 @@ def test_images_that_cannot_run_are_refused_and_the_others_named(image: str, tmp
     podman.declare(tmp_path, "gone", {"image": "localhost:1/none:1"})
     podman.declare(tmp_path, "bare", {"mounts": []})
     podman.declare(tmp_path, "boxed")
-    launched = launch(tmp_path, "-m", "--config-dir", str(tmp_path), "stack=gone,bare,boxed", *VGG)
+    launched = answer(tmp_path, "-m", "--config-dir", str(tmp_path), "stack=gone,bare,boxed", *VGG)
     assert launched.code == 2, launched.output
     assert launched.folders == []
     for words in (
@@ -264,7 +270,7 @@ def test_images_that_cannot_run_are_refused_and_the_others_named(image: str, tmp
     assert podman.containers() == []
 
 
-Begin = Callable[..., subprocess.Popen[str]]
+Begin = Callable[..., Forked | subprocess.Popen[str]]
 
 
 @pytest.fixture
@@ -272,9 +278,9 @@ def begin(image: str, tmp_path: Path) -> Iterator[Begin]:
     """Starts a long training in a container, and returns as soon as this is there."""
     processes = []
 
-    def begun(*more: str) -> subprocess.Popen[str]:
+    def begun(*more: str) -> Forked | subprocess.Popen[str]:
         podman.declare(tmp_path, "boxed")
-        process = start(tmp_path, "--config-dir", str(tmp_path), "stack=boxed", *LONG, *more)
+        process = commands.begin(tmp_path, "--config-dir", str(tmp_path), "stack=boxed", *LONG, *more)
         processes.append(process)
         wait_for(lambda: any("-probe-" not in name for name in podman.containers()) or process.poll() is not None)
         assert process.poll() is None, collect(process, tmp_path).output
