@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.commands import HANGS_SEC, Launched, collect, events, launch, processes_of, start
+from tests.support.commands import HANGS_SEC, Launched, begin, collect, events, launch, processes_of, start
 from tests.support.folders import wait_for
 from tests.support.run_processes import workers_of
 from tests.tracking.machine.stacks.fake_engine import IMAGE, FakeEngine
@@ -207,7 +207,14 @@ def is_bare(launched: Launched, python: Path) -> None:
 OFFLINE = ("model=program", "gpus=0", "tracking.offline=true", "tracking.system_metrics_interval_sec=0")
 
 
-@pytest.mark.parametrize("command", ["python script.py", "bash -c 'python script.py'", "{bare} script.py"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param("python script.py", marks=pytest.mark.exhaustive),
+        "bash -c 'python script.py'",
+        pytest.param("{bare} script.py", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_stacks_python_needs_no_package_for_a_program(tmp_path: Path, bare: Path, command: str) -> None:
     stack = ("stack.name=bare", "stack.kind=python", f"stack.python={bare}")
     words = f"program.command={command.replace('{bare}', str(bare))}"
@@ -249,7 +256,7 @@ def test_an_image_needs_no_package_for_a_program(tmp_path: Path, bare: Path) -> 
 
 def test_a_program_that_says_nothing_of_the_target_is_no_miss_and_is_told_how_to_say_it(tmp_path: Path) -> None:
     command = "program.command=echo val acc 0.9"
-    launched = launch(tmp_path, "model=program", command, "gpus=0", "target=0.5", "tracking.offline=true")
+    launched = launch(tmp_path, *OFFLINE, command, "target=0.5")
     assert launched.code == 0, launched.output
     assert "no evaluation had the target's accuracy" in launched.output
     assert "program.metrics as eval/accuracy" in launched.output
@@ -288,7 +295,7 @@ def test_a_sweep_of_one_failed_program_shows_its_last_words(tmp_path: Path) -> N
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
-    launched = launch(tmp_path, "model=program", "program.command=no-such-program", "gpus=0", "tracking.offline=true")
+    launched = launch(tmp_path, *OFFLINE, "program.command=no-such-program")
     assert launched.code == 2
     assert launched.result["failure"]["kind"] == "bad_input"
     assert "no-such-program: No such file" in launched.result["failure"]["message"]
@@ -309,7 +316,7 @@ def test_torchruns_ranks_are_the_world_size_and_the_journals_lines_are_read(tmp_
 @pytest.mark.parametrize("how", ["stop", "kill", "kill its worker"])
 def test_nothing_is_left_of_a_program_that_ignores_sigterm(tmp_path: Path, how: str) -> None:
     (tmp_path / "script.py").write_text(STUBBORN)
-    process = start(tmp_path, *asked())
+    process = begin(tmp_path, *asked())
     wait_for(lambda: (tmp_path / "pids").exists() and (tmp_path / "pids").read_text())
     daemon = int((tmp_path / "pids").read_text())
     wait_for(lambda: sum(path.stat().st_size for path in tmp_path.rglob(run_folder.WORKER_LOG)) > 1_000_000)
@@ -332,7 +339,7 @@ def test_a_full_disk_ends_the_program_and_is_what_the_run_says(tmp_path: Path) -
     (tmp_path / "script.py").write_text(ENDLESS)
     metrics = r"+program.metrics={train/loss: 'loss (\S+)'}"
     # The reserve for the result fits, and the journal of a thousand losses does not.
-    launched = collect(start(tmp_path, *asked(), metrics, max_file_bytes=70_000), tmp_path)
+    launched = collect(begin(tmp_path, *asked(), metrics, max_file_bytes=70_000), tmp_path)
     assert launched.code == 1, launched.output
     assert (launched.result["status"], launched.result["failure"]["kind"]) == ("failed", "disk_full")
     assert not processes_of(tmp_path)
