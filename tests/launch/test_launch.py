@@ -147,11 +147,11 @@ def test_a_stopped_run_is_killed_in_mlflow_and_leaves_no_process(tmp_path: Path,
 
 
 def test_a_run_that_takes_too_long_fails_with_timeout(tmp_path: Path) -> None:
-    launched = launch(tmp_path, *TINY, "model.hparams.fault=hang", "timeout_sec=12", "tracking.offline=true")
+    launched = launch(tmp_path, *TINY, "model.hparams.fault=hang", "timeout_sec=5", "tracking.offline=true")
     assert launched.code == 1
     assert launched.result["status"] == "failed"
     assert launched.result["failure"]["kind"] == "timeout"
-    assert "timeout_sec=12" in launched.output
+    assert "timeout_sec=5" in launched.output
     assert not processes_of(launched.folder)
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.support.commands import ROOT, launch
+from tests.support.in_process import answer
 from tests.tracking.machine.stacks.wheels import make_index
 from tracking.analysis.audit.audit import audit
 from tracking.analysis.report import report
@@ -68,12 +69,12 @@ def test_what_the_stack_promises_and_is_not_ends_the_run_before_it_trains(tmp_pa
 def test_stacks_that_cannot_run_are_refused_before_any_job_and_the_others_named(tmp_path: Path) -> None:
     declare(tmp_path, "bare", "kind: python\npython: /bin/true\n")
     declare(tmp_path, "gone", "kind: python\npython: /no/such/python\n")
-    launched = launch(tmp_path, "-m", "--config-dir", str(tmp_path), "stack=bare,gone,native", *VGG)
+    launched = answer(tmp_path, "-m", "--config-dir", str(tmp_path), "stack=bare,gone,native", *VGG)
     assert launched.code == 2, launched.output
     assert launched.folders == []
     for words in ("stack=bare: stack.python=/bin/true", "stack=gone: stack.python=/no/such/python", "stack=native"):
         assert words in launched.output
-    shown = launch(tmp_path, "-m", "--config-dir", str(tmp_path), "stack=bare,native", *VGG, "dry_run=true")
+    shown = answer(tmp_path, "-m", "--config-dir", str(tmp_path), "stack=bare,native", *VGG, "dry_run=true")
     assert shown.code == 2
     assert "can run" in shown.output
 
