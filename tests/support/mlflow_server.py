@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
+from importlib.resources import files
 from pathlib import Path
 
 from tests.support.afterwards import even_if_killed
@@ -43,6 +44,34 @@ class MlflowServer:
         self._watched = ExitStack()
 
     def start(self) -> None:
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PYTEST_"))}
+        # The job runner is seven more processes that a tracking server does without.
+        environ |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+        has_tables = self._store == f"sqlite:///{self.database}" and (
+            self.database.exists() or empty_database.copy(self.database)  # MLflow takes long to make its tables.
+        )
+        words, more = self._app() if has_tables and not self._admin_password else self._command()
+        with (self.folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *words], env=environ | more, cwd=self.folder, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        self._watched.enter_context(even_if_killed("kill", "-9", "--", f"-{self._process.pid}"))
+        self._wait()
+
+    def _app(self) -> tuple[list[str], dict[str, str]]:
+        """What `mlflow server` starts when it has imported all of MLflow for itself, which takes as long again."""
+        config = files("mlflow") / "server/uvicorn_log_config.yaml"
+        words = ["uvicorn", "--log-config", str(config), "--host", "127.0.0.1", "--port", str(self.port)]
+        prefix = {"_MLFLOW_STATIC_PREFIX": self.prefix} if self.prefix else {}
+        return [*words, "mlflow.server.fastapi_app:app"], prefix | {
+            "_MLFLOW_SERVER_FILE_STORE": self._store, "_MLFLOW_SERVER_REGISTRY_STORE": self._store,
+            "_MLFLOW_SERVER_ARTIFACT_ROOT": "mlflow-artifacts:/", "_MLFLOW_SERVER_SERVE_ARTIFACTS": "true",
+            "_MLFLOW_SERVER_ARTIFACT_DESTINATION": str(self.folder / "served"), "_MLFLOW_SGI_NAME": "uvicorn",
+        }  # fmt: skip
+
+    def _command(self) -> tuple[list[str], dict[str, str]]:
+        """The words of `mlflow server`, and its variables."""
         options = {
             "--backend-store-uri": self._store,
             "--artifacts-destination": str(self.folder / "served"),
@@ -52,21 +81,11 @@ class MlflowServer:
         }
         if self.prefix:
             options["--static-prefix"] = self.prefix
-        if self._store == f"sqlite:///{self.database}" and not self.database.exists():
-            empty_database.copy(self.database)  # Else MLflow makes its tables, which takes most of the time.
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PYTEST_"))}
-        # The job runner is seven more processes that a tracking server does without.
-        environ |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+        accounts: dict[str, str] = {}
         if self._admin_password:
             options["--app-name"] = "basic-auth"
-            environ |= self._accounts()
-        command = [sys.executable, "-m", "mlflow", "server", *(word for option in options.items() for word in option)]
-        with (self.folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command, env=environ, cwd=self.folder, stdout=log, stderr=log, start_new_session=True
-            )
-        self._watched.enter_context(even_if_killed("kill", "-9", "--", f"-{self._process.pid}"))
-        self._wait()
+            accounts = self._accounts()
+        return ["mlflow", "server", *(word for option in options.items() for word in option)], accounts
 
     def _accounts(self) -> dict[str, str]:
         """The variables by which MLflow's own accounts are set up; their database keeps what is changed there."""
@@ -102,9 +121,15 @@ class MlflowServer:
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
                 with urllib.request.urlopen(f"{self.uri}/health", timeout=5):
-                    return
+                    break
             except (urllib.error.URLError, ConnectionError, TimeoutError):
                 time.sleep(0.1)
+        else:
+            self._give_up()
+        if not self._admin_password:  # It opens its database for the first request, which others would wait for.
+            urllib.request.urlopen(f"{self.uri}/api/2.0/mlflow/experiments/search?max_results=1").close()
+
+    def _give_up(self) -> None:
         log = (self.folder / "server.log").read_text()
         self.kill()
         raise RuntimeError(f"the MLflow server did not start:\n{log[-2000:]}")
