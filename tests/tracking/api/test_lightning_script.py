@@ -119,15 +119,15 @@ def fitted(tmp_path: Path, trial: dict[str, Any], trainer: dict[str, Any] | None
 def test_a_script_becomes_a_run_that_reports_and_their_check_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output = finished(start(tmp_path, {"target": {"val_loss": "<=1e-5"}, "price_per_hour": 3.6}, {"max_epochs": 30}))
+    output = finished(begin(tmp_path, {"target": {"val_loss": "<=1e-5"}, "price_per_hour": 3.6}, {"max_epochs": 30}))
     folder = only_run(tmp_path)
     assert str(folder) in output
     metrics = result_of(folder)["metrics"]
     happened = events(folder)
-    begin, evaluated = clock.first(happened, "run_start"), [row for row in happened if row.key == "eval_accuracy"]
-    assert begin
+    began, evaluated = clock.first(happened, "run_start"), [row for row in happened if row.key == "eval_accuracy"]
+    assert began
     before, hit = evaluated[-2:]
-    assert metrics["time/to_accuracy_sec"] == pytest.approx(hit.clock_sec - begin.clock_sec)
+    assert metrics["time/to_accuracy_sec"] == pytest.approx(hit.clock_sec - began.clock_sec)
     assert hit.values["metrics"]["val_loss"] <= 1e-5 < before.values["metrics"]["val_loss"]
     assert metrics["epochs/to_accuracy"] == hit.values["epoch_num"] == metrics["epochs/trained"]
     assert metrics["evaluations/to_accuracy"] == len(evaluated)

@@ -17,7 +17,7 @@ FINISH: dict[str, object] = {"rows": 3, "then": "finish"}
 WAITS = "waiting for MLflow"
 
 
-@pytest.mark.parametrize("fault", ["refuse", "hang"])
+@pytest.mark.parametrize("fault", ["refuse", pytest.param("hang", marks=pytest.mark.exhaustive)])
 def test_a_pipe_hears_of_the_wait_before_it_is_over(tmp_path: Path, proxy: FaultyProxy, fault: str) -> None:
     proxy.fault = fault
     process = quick_launch.start(tmp_path, proxy.uri, FINISH, WAIT_SEC="60")
@@ -34,6 +34,6 @@ def test_a_pipe_hears_of_the_wait_before_it_is_over(tmp_path: Path, proxy: Fault
 
 def test_a_moment_needs_no_word(tmp_path: Path, proxy: FaultyProxy) -> None:
     proxy.fault = "refuse"
-    output, _ = quick_launch.start(tmp_path, proxy.uri, FINISH, WAIT_SEC="1").communicate()
+    output, _ = quick_launch.begin(tmp_path, proxy.uri, FINISH, WAIT_SEC="1").communicate()
     assert "not uploaded" in output
     assert WAITS not in output

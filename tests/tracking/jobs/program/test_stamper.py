@@ -26,7 +26,7 @@ from tracking.jobs.program.stamper import Stamper
 pytestmark = pytest.mark.slow
 
 LINES = 400_000  # 4 MiB, more than the pipes hold
-PRINTS = f"for number in range({LINES}): print(f'{{number:09}}')"
+PRINTS = f"print('\\n'.join(f'{{number:09}}' for number in range({LINES})))"
 
 
 @pytest.fixture

@@ -156,8 +156,10 @@ def test_a_database_that_is_not_the_default_one_has_the_version(logged: Launched
     assert mlflow.pytorch.load_model(f"models:/{REGISTERED}/{version.version}") is not None
 
 
-def test_a_prompt_of_that_name_is_not_given_a_model_for_a_version(logged: Launched, tmp_path: Path) -> None:
-    folder, other = unsent(logged, tmp_path), f"sqlite:///{tmp_path / 'other.db'}"
+def test_a_prompt_of_that_name_is_not_given_a_model_for_a_version(
+    logged: Launched, tmp_path: Path, empty_database: Path
+) -> None:
+    folder, other = unsent(logged, tmp_path), f"sqlite:///{shutil.copy(empty_database, tmp_path / 'other.db')}"
     mlflow.set_tracking_uri(other)
     mlflow.genai.register_prompt(name=REGISTERED, template="What is {{this}}?")
     outcome = sync([folder])[0]

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-NUM_AT_ONCE = 8
+NUM_AT_ONCE = 4
 
 
 @pytest.fixture(scope="module")
