@@ -22,6 +22,7 @@ def store(tmp_path: Path) -> FolderRuns:
     return FolderRuns([tmp_path / "runs"])
 
 
+@pytest.mark.pictures
 def test_speed_up_efficiency_and_epochs_stand_beside_the_published_ones(store: FolderRuns) -> None:
     made = report.make(store, ["sweep"], store.find(["sweep"]), ["nodes"])
     before = len(made.plots)

@@ -129,7 +129,6 @@ def test_every_run_is_the_same_from_both(here: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ["--check"],
         ["--check", "--with-missed"],
         ["--check", "--by", "precision,seed"],
         ["--check", "--metric", "throughput/samples_per_sec"],

@@ -36,9 +36,17 @@ def reported(root: Path, *options: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def dgx1(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of a report on the DGX-1's published trainings."""
     root = tmp_path_factory.mktemp("dgx1")
     import_dgx1(root)
-    return root
+    reported(root, "--by", "gpus", "--within", "8h,2h", "--over", "gpus=1")
+    return root / "out"
+
+
+@pytest.fixture
+def of_dgx1(dgx1: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((dgx1 / "report.json").read_text())
+    return content
 
 
 @pytest.fixture(scope="module")
@@ -158,9 +166,8 @@ def test_batches_that_do_not_fit_are_marked(tmp_path: Path) -> None:
     assert (full["y"], line["x"], line["y"]) == ("runs out of memory (share)", [512], [1])
 
 
-def test_every_workload_of_the_dgx1_report_is_told_what_fits_in_a_working_day(dgx1: Path) -> None:
-    report = reported(dgx1, "--by", "gpus", "--within", "8h,2h", "--over", "gpus=1")
-    rows = {(row["workload"].split()[0], row["within"]): row for row in table(report, "within")}
+def test_every_workload_of_the_dgx1_report_is_told_what_fits_in_a_working_day(of_dgx1: dict[str, Any]) -> None:
+    rows = {(row["workload"].split()[0], row["within"]): row for row in table(of_dgx1, "within")}
     assert len(rows) == 12
     resnet = rows["resnet50", "8h"]
     assert (resnet["fewest devices"], resnet["time to accuracy"]) == ("gpus=4", "4:47 h")  # 4.56 minutes x 63 epochs
@@ -168,20 +175,19 @@ def test_every_workload_of_the_dgx1_report_is_told_what_fits_in_a_working_day(dg
     assert rows["resnet50", "2h"]["fewest devices"] == "none; nearest: gpus=8"
     assert rows["ncf", "2h"]["fewest devices"] == "gpus=1"
     assert rows["maskrcnn", "8h"]["fewest devices"] == "gpus=8"
-    scores = {(row["workload"].split()[0], row["setting"]): row["score"] for row in table(report, "over")}
+    scores = {(row["workload"].split()[0], row["setting"]): row["score"] for row in table(of_dgx1, "over")}
     assert scores["gnmt", "gpus=8"] == "10.41"  # 39.98 x 5 / (6.4 x 3)
     assert scores["resnet50", "gpus=4"] == "4.683"
 
 
 def test_one_picture_has_all_workloads_of_the_dgx1_report(dgx1: Path) -> None:
-    reported(dgx1, "--by", "gpus")
-    picture = json.loads((dgx1 / "out" / "report-workloads.json").read_text())
+    picture = json.loads((dgx1 / "report-workloads.json").read_text())
     times, ups, efficiencies = picture["panels"]
-    first = next(line for line in (dgx1 / "out" / "report.md").read_text().splitlines() if line.startswith("!["))
+    first = next(line for line in (dgx1 / "report.md").read_text().splitlines() if line.startswith("!["))
     assert first.endswith("(report-workloads.png)")  # before the tables, and those of each workload
-    text = (dgx1 / "out" / "report.md").read_text()
+    text = (dgx1 / "report.md").read_text()
     assert text.index("report-workloads.png") < text.index("settings ranked") < text.index("report-1-scaling.png")
-    page = (dgx1 / "out" / "report.html").read_text()
+    page = (dgx1 / "report.html").read_text()
     assert page.index("<figure>") < page.index("settings ranked</h2>")
     assert len(times["lines"]) == len(ups["lines"]) == len(efficiencies["lines"]) == 6
     (gnmt,) = [line for line in ups["lines"] if line["name"].startswith("gnmt")]
@@ -225,9 +231,9 @@ def test_a_precision_gains_memory_time_and_joules(tmp_path: Path) -> None:
     assert (gap["gap of means"], gap["gap of single runs"]) == ("100.0 %", "118.2 %")
 
 
-def test_many_trainings_are_weighed_against_a_quick_one(dgx1: Path) -> None:
+def test_many_trainings_are_weighed_against_a_quick_one(of_dgx1: dict[str, Any]) -> None:
     """Eight ResNet-50s on one GPU each take 22.4 h together; one after the other on eight GPUs, 18.5 h."""
-    rows = {(row["workload"].split()[0], row["devices"]): row for row in table(reported(dgx1, "--by", "gpus"), "jobs")}
+    rows = {(row["workload"].split()[0], row["devices"]): row for row in table(of_dgx1, "jobs")}
     resnet, ncf = rows["resnet50", "8"], rows["ncf", "8"]
     up_to = "of up to N trainings, one job is first up to"
     assert (resnet["first"], resnet[up_to], resnet["jobs at once"][-1]) == ("one job", "any number", "h")

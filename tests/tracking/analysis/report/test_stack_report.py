@@ -130,7 +130,7 @@ def test_a_report_from_mlflow_is_that_from_folders(
     tmp_path: Path, empty_database: Path, mlflow_environment: None
 ) -> None:
     uri = f"sqlite:///{shutil.copy(empty_database, tmp_path / 'mlflow.db')}"
-    outcomes = sync.sync(write_study(tmp_path / "runs", uri, 2, SPREADS, ["12.4", "13.0"]))
+    outcomes = sync.sync(write_study(tmp_path / "runs", uri, 1, SPREADS, ["12.4", "13.0"]))
     assert {outcome.state for outcome in outcomes} == {"complete"}
     store = MlflowRuns(uri)
     ours, theirs = report.make(store, [STUDY], store.find([STUDY]), BY).plain(), report_of(tmp_path / "runs").plain()
