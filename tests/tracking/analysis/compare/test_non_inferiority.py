@@ -84,7 +84,7 @@ def test_the_upper_number_of_runs_that_is_advised_tells_in_four_cases_of_five() 
     """From a pilot of three runs a side, whose spread is 2 %; the lower number does so where that spread is the true
     one."""
     random, told = np.random.default_rng(5), []
-    for _ in range(150):
+    for _ in range(80):
         pilot = [of(*random.normal(100, 2, 3)) for _ in range(2)]
         advice = advised(pilot[0].times, pilot[1].times, 0.03, 0.95, ("candidate", "baseline"))
         numbers = re.search(r"\d+ \((?:up to (\d+)|or far more)\) if it is as fast", advice)
@@ -106,7 +106,7 @@ def test_between_two_bounds_is_a_two_sided_interval() -> None:
     """Two one-sided bounds at 0.95 hold the true slowdown in 91 % of gates."""
     random = np.random.default_rng(2)
     inside = []
-    for _ in range(200):
+    for _ in range(120):
         verdict = decide(of(*random.normal(100, 5, 5)), of(*random.normal(103, 5, 5)), TIME, 0.03)
         assert verdict.slowdown is not None
         inside.append(verdict.slowdown[0] < 0.03 < verdict.slowdown[2])
@@ -176,7 +176,7 @@ def test_a_baseline_that_misses_makes_no_candidate_slower() -> None:
     """The same times on both sides. The baseline's later ones were cut off."""
     random = np.random.default_rng(0)
     codes = []
-    for _ in range(150):
+    for _ in range(75):
         baseline, candidate = random.normal(100, 20, (2, 12))
         cut = of(*baseline[baseline < 100], given_up=[100.0] * int((baseline >= 100).sum()))
         codes.append(decide(cut, of(*candidate), TIME, 0.03).code)

@@ -6,7 +6,6 @@ import compileall
 import json
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
+from tests.support import forked
 from tests.support.commands import HANGS_SEC, ROOT, environment
 from tests.support.folders import wait_for
 from tests.support.mlflow_server import answering
@@ -214,15 +214,16 @@ def test_a_server_of_an_untested_version_is_told(
 @pytest.mark.service
 def test_a_real_server(team_server: TeamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(user: str, password: str | None, *words: str) -> tuple[int, list[str]]:
-        command = [sys.executable, "-m", "tracking", "doctor", *words]
         # Without uv, which would ask the registry about each stack.
         environ = environment(HOME=str(tmp_path), PATH="/usr/bin:/bin", **team_server.credentials(user, password))
-        done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
-        assert "Traceback" not in done.stderr
-        lines, _, table = done.stdout.partition("stacks")
+        script = str(ROOT / "tracking/__main__.py")
+        done = forked.Forked(["doctor", *words], tmp_path, environ, script=script, apart=True)
+        printed, errors = done.communicate(timeout=HANGS_SEC)
+        assert "Traceback" not in errors
+        lines, _, table = printed.partition("stacks")
         assert all(heading in table for heading in ("needs", "found", "verdict", "torch2_6"))
         of_others = [line for line in lines.splitlines() if "GPU" not in line and "bytecode" not in line]
-        return done.returncode, of_others
+        return done.wait(), of_others
 
     (tmp_path / "data").mkdir()
     (tmp_path / "data/images").touch()
