@@ -40,6 +40,21 @@ def ui(page: Page, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamUi]
             yield running
 
 
+last: list[tuple[str, str]] = []  # the page that is open
+
+
+def show(page: Page, ui: TeamUi, name: str, model: str) -> None:
+    """Open a page of the docs' pictures, but where the test before has left it open: each takes seconds to load."""
+    if last != [(name, model)]:
+        mlflow_screenshots.PICTURES[name](page, ui, model)
+        last[:] = [(name, model)]
+
+
+def visit(page: Page, link: str) -> None:
+    browser.visit(page, link)
+    last.clear()
+
+
 def in_order(page: Page, selector: str, num_rows: int = NUM_JOBS) -> list[str]:
     """The texts of a column of the runs table, from top to bottom.
 
@@ -62,7 +77,7 @@ def times(ui: TeamUi, model: str) -> dict[str, float]:
 
 
 def test_the_printed_link_opens_the_sweeps_jobs_by_time_to_accuracy(page: Page, ui: TeamUi) -> None:
-    mlflow_screenshots.table(page, ui, "vgg")
+    show(page, ui, "table", "vgg")
     expect(page.get_by_text(re.compile("matching runs")).locator("..")).to_contain_text(f"{NUM_JOBS} matching runs")
     expect(page.get_by_text("Sort: time/to_accuracy_sec")).to_be_visible()
     fastest = times(ui, "vgg")
@@ -76,7 +91,7 @@ def test_the_printed_link_opens_the_sweeps_jobs_by_time_to_accuracy(page: Page, 
 
 
 def test_names_and_headings_are_whole_and_what_is_compared_is_in_columns(page: Page, ui: TeamUi) -> None:
-    mlflow_screenshots.table(page, ui, "vgg")
+    show(page, ui, "table", "vgg")
     cut = """cells => cells.filter(cell => {
         const text = document.createRange();
         text.selectNodeContents(cell.querySelector('a'));
@@ -96,7 +111,7 @@ def test_names_and_headings_are_whole_and_what_is_compared_is_in_columns(page: P
 
 
 def test_the_link_to_charts_begins_with_time_to_accuracy(page: Page, ui: TeamUi) -> None:
-    mlflow_screenshots.charts(page, ui, "vgg")
+    show(page, ui, "charts", "vgg")
     expect(page.get_by_text("Time to accuracy").locator("..")).to_contain_text("(4)")
     for title in ("time/to_accuracy_sec", "throughput/samples_per_sec", "eval/accuracy", "Parallel Coordinates"):
         expect(page.get_by_role("heading", name=title)).to_be_visible()
@@ -105,14 +120,14 @@ def test_the_link_to_charts_begins_with_time_to_accuracy(page: Page, ui: TeamUi)
 
 
 def test_the_link_to_compare_has_the_fastest_first(page: Page, ui: TeamUi) -> None:
-    mlflow_screenshots.compare(page, ui, "maskrcnn")
+    show(page, ui, "compare", "maskrcnn")
     shown = page.locator("tr", has_text="Run Name:").locator("td")
     assert [text.strip() for text in shown.all_inner_texts()][:5] == list(times(ui, "maskrcnn"))
     assert "side by side" in ui.links("vgg")
 
 
 def test_the_sweeps_page_begins_with_the_answer(page: Page, ui: TeamUi) -> None:
-    mlflow_screenshots.answer(page, ui, "vgg")
+    show(page, ui, "answer", "vgg")
     answer = json.loads((ui.sweep("vgg") / "report.json").read_text())["answer"]
     description = page.get_by_text(answer)
     expect(description).to_be_in_viewport()
@@ -121,7 +136,7 @@ def test_the_sweeps_page_begins_with_the_answer(page: Page, ui: TeamUi) -> None:
 
 
 def test_the_link_to_the_report_shows_it_with_its_figures(page: Page, ui: TeamUi) -> None:
-    mlflow_screenshots.report(page, ui, "vgg")
+    show(page, ui, "report", "vgg")
     frame = page.frame_locator("iframe")
     (headline,) = json.loads((ui.sweep("vgg") / "report.json").read_text())["headlines"]
     expect(frame.locator(".answer")).to_have_text(headline)
@@ -131,8 +146,14 @@ def test_the_link_to_the_report_shows_it_with_its_figures(page: Page, ui: TeamUi
     assert max(figures.evaluate_all("all => all.map(one => one.getBoundingClientRect().right - innerWidth)")) <= 0
 
 
+def test_the_link_to_all_runs_opens_on_them_and_not_on_traces(page: Page, ui: TeamUi) -> None:
+    visit(page, ui.links("vgg")["all runs"])
+    total = page.get_by_text(re.compile("matching runs")).locator("..")
+    expect(total).to_contain_text(f"{team_runs.NUM_RUNS} matching runs")
+
+
 def test_the_experiment_has_sweeps_with_their_jobs_below_them(page: Page, ui: TeamUi) -> None:
-    mlflow_screenshots.experiment(page, ui, "vgg")
+    show(page, ui, "experiment", "vgg")
     total = page.get_by_text(re.compile("matching runs")).locator("..")
     expect(total).to_contain_text(f"{team_runs.NUM_RUNS} matching runs")
     names = in_order(page, NAMES, len(team_runs.SWEEPS) + 5)
@@ -143,30 +164,25 @@ def test_the_experiment_has_sweeps_with_their_jobs_below_them(page: Page, ui: Te
     expect(page.locator(NAMES, has_text="maskrcnn-shapes-bf16")).to_have_count(6)
 
 
-def test_the_link_to_all_runs_opens_on_them_and_not_on_traces(page: Page, ui: TeamUi) -> None:
-    browser.visit(page, ui.links("vgg")["all runs"])
-    total = page.get_by_text(re.compile("matching runs")).locator("..")
-    expect(total).to_contain_text(f"{team_runs.NUM_RUNS} matching runs")
-
-
-def test_a_runs_page_says_what_it_came_to_from_what_and_on_which_data(page: Page, ui: TeamUi) -> None:
-    folder = ui.run("maskrcnn", "4gpu-seed1")
-    browser.visit(page, ui.page(folder))
-    result = run_folder.read_result(folder)
-    assert result
-    expect(page.get_by_text(headline(result))).to_be_visible()
-    expect(page.get_by_text(re.compile("launch.py")).first).to_be_visible()
-    expect(page.get_by_text(re.compile(r"shapes \(generated\)")).first).to_be_visible()
-
-
 def test_runs_on_a_driver_are_found_by_the_search_box(page: Page, ui: TeamUi) -> None:
-    mlflow_screenshots.experiment(page, ui, "vgg")
+    """MLflow keeps what was searched for, so no later test may ask for all runs."""
+    show(page, ui, "experiment", "vgg")
     box = page.get_by_placeholder(re.compile("metrics.rmse"))
     total = page.get_by_text(re.compile("matching runs")).locator("..")
     box.fill(f"tags.`env.driver` = '{team_runs.OLD_DRIVER}'")
     box.press("Enter")
     expect(total).to_contain_text("5 matching runs")
     assert {name.partition("-seed")[0] for name in in_order(page, NAMES, 5)} == {"vgg-fashion_mnist-bf16-1gpu"}
+
+
+def test_a_runs_page_says_what_it_came_to_from_what_and_on_which_data(page: Page, ui: TeamUi) -> None:
+    folder = ui.run("maskrcnn", "4gpu-seed1")
+    visit(page, ui.page(folder))
+    result = run_folder.read_result(folder)
+    assert result
+    expect(page.get_by_text(headline(result))).to_be_visible()
+    expect(page.get_by_text(re.compile("launch.py")).first).to_be_visible()
+    expect(page.get_by_text(re.compile(r"shapes \(generated\)")).first).to_be_visible()
 
 
 @pytest.mark.parametrize(
@@ -177,7 +193,7 @@ def test_runs_on_a_driver_are_found_by_the_search_box(page: Page, ui: TeamUi) ->
     ],
 )
 def test_a_runs_page_draws_its_metrics(page: Page, ui: TeamUi, tab: str, title: str, drawn: str) -> None:
-    browser.visit(page, ui.page(ui.run("maskrcnn", "4gpu-seed1"), tab))
+    visit(page, ui.page(ui.run("maskrcnn", "4gpu-seed1"), tab))
     expect(page.get_by_text(title, exact=True).first).to_be_visible()
     expect(page.locator(f".js-plotly-plot {drawn}").first).to_be_visible()
 
