@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.tracking.jobs.importing.logs import Said, figures, imported, lines, scores, simple, written
+from tracking.analysis import mlperf
+from tracking.analysis.mlperf import Score
 from tracking.cli import main
 from tracking.record import journal, run_folder
 
@@ -47,18 +50,22 @@ def test_three_runs_of_a_large_language_model_are_a_score_and_its_loss_is_to_be_
     assert figures(tmp_path / "one", logs[0])["time/to_accuracy_sec"] == 5000
 
 
-def test_of_forty_runs_of_unet3d_four_are_dropped_at_each_end_and_four_may_miss(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def score_of(logs: Iterable[Iterable[str]]) -> Score:
+    """The score of many logs, without their runs."""
+    (score,) = mlperf.scores([(f"run{run}", "\n".join(texts), {}) for run, texts in enumerate(logs)])
+    return score
+
+
+def test_of_forty_runs_of_unet3d_four_are_dropped_at_each_end_and_four_may_miss() -> None:
     logs = [
         simple(
             "unet3d", 300 + 10 * (7 * run % 40), [0.8, 0.9085], run, "aborted" if run in (3, 11, 22, 35) else "success"
         )
         for run in range(40)
     ]
-    (score,) = scores(tmp_path, logs, capsys)
-    assert score["seconds"] == pytest.approx(511.5625)
-    assert "40 runs without the 4 fastest and slowest (4 missed the target" in score["verdict"]
+    score = score_of(logs)
+    assert score.seconds == pytest.approx(511.5625)
+    assert "40 runs without the 4 fastest and slowest (4 missed the target" in score.verdict
 
 
 def test_a_run_without_run_stop_missed_and_those_behind_it_are_imported(
@@ -192,20 +199,14 @@ def ncf(run: int, reached: bool) -> list[str]:
     return [f":::MLPv0.5.0 ncf {begin + second}.0 (ncf.py:1) {words}" for second, words in said]
 
 
-def test_of_ncfs_hundred_runs_the_first_fifty_that_converge_count(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_ncfs_hundred_runs_the_first_fifty_that_converge_count() -> None:
     """Rules of v0.5, section "Benchmark Results": "Run 100, use first 50 that converge"."""
-    (score,) = scores(tmp_path, [ncf(run, reached=run % 5 > 0) for run in range(100)], capsys)
+    score = score_of(ncf(run, reached=run % 5 > 0) for run in range(100))
     converged = [20 + run for run in range(100) if run % 5][:50]
-    assert score["seconds"] == pytest.approx(sum(converged[1:-1]) / 48)
-    assert score["verdict"].endswith("s, the olympic mean of the first 50 of 100 runs that reached the target")
-    (tmp_path / "few").mkdir()
-    (score,) = scores(tmp_path / "few", [ncf(run, reached=run >= 51) for run in range(100)], capsys)
-    assert (score["seconds"], score["verdict"]) == (
-        None,
-        "invalid: 51 of 100 runs did not reach the target, but 50 must",
-    )
+    assert score.seconds == pytest.approx(sum(converged[1:-1]) / 48)
+    assert score.verdict.endswith("s, the olympic mean of the first 50 of 100 runs that reached the target")
+    score = score_of(ncf(run, reached=run >= 51) for run in range(100))
+    assert (score.seconds, score.verdict) == (None, "invalid: 51 of 100 runs did not reach the target, but 50 must")
 
 
 def test_a_benchmark_without_rules_has_no_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

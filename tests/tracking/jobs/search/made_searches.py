@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -85,6 +86,13 @@ def run(made: SearchJobs, most: int = 1000, result: Callable[[Job], Result] = re
             job.result = result(job)
             ran.append(job)
     return ran
+
+
+@functools.cache
+def ended() -> tuple[SearchJobs, list[Job]]:
+    """A search that has ended, and its jobs. Nobody may change them."""
+    made = search()
+    return made, run(made)
 
 
 def took(folder: Path, start: float, seconds: float) -> Path:

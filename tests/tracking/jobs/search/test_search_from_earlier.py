@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conf.schema import ConfigError
-from tests.tracking.jobs.search.made_searches import AXES, BEST, make, run, search
+from tests.tracking.jobs.search.made_searches import AXES, BEST, ended, make, run, search
 from tracking.analysis.search import Axis, SearchTrial, highest_seed
 from tracking.analysis.search.deciding import next_deciding
 from tracking.jobs.plan import Job
@@ -19,8 +19,7 @@ from tracking.request.checks import HIGHEST_SEED
 
 
 def test_a_search_from_an_earlier_one_begins_with_its_best_settings_and_measures_them_anew(tmp_path: Path) -> None:
-    earlier = search()
-    run(earlier)
+    earlier, _ = ended()
     (tmp_path / "earlier").mkdir()
     earlier.finish(tmp_path / "earlier")
     named = earlier.answer().named
@@ -41,8 +40,8 @@ def test_a_search_from_an_earlier_one_begins_with_its_best_settings_and_measures
 
 
 def test_the_runs_of_an_earlier_search_over_the_same_axes_end_exploring_early(tmp_path: Path) -> None:
-    earlier = search()
-    num_alone = sum(job.config.search.phase == "explore" for job in run(earlier))
+    earlier, jobs = ended()
+    num_alone = sum(job.config.search.phase == "explore" for job in jobs)
     (tmp_path / "earlier").mkdir()
     earlier.finish(tmp_path / "earlier")
     base = Job(make([]), ["model=m"])
@@ -59,8 +58,8 @@ def test_the_runs_of_an_earlier_search_over_the_same_axes_end_exploring_early(tm
 def test_deciding_uses_no_seed_of_an_earlier_search_over_other_axes_or_for_another_objective(
     tmp_path: Path, axes: tuple[Axis, ...], objective: str
 ) -> None:
-    earlier = search()
-    used = {job.config.seed for job in run(earlier)}
+    earlier, jobs = ended()
+    used = {job.config.seed for job in jobs}
     earlier.write(tmp_path)
     base = Job(make([]), ["model=m"])
     base.config.runs_dir, base.config.search.source = str(tmp_path.parent), tmp_path.name

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.tracking.jobs.search.made_searches import BEST, run, search
+from tests.tracking.jobs.search.made_searches import BEST, ended, run, search
 from tracking.analysis.search import Axis, SearchTrial
 from tracking.jobs.plan import sweep
 from tracking.jobs.search import answer_in, fronts, pictures
 
 
 def test_its_words_say_the_setting_the_ratio_and_what_it_took() -> None:
-    made = search()
-    run(made)
+    made, _ = ended()
     console = Console(width=200, record=True)
     made.show(console)
     said = console.export_text()
@@ -29,8 +28,7 @@ def test_its_words_say_the_setting_the_ratio_and_what_it_took() -> None:
 
 
 def test_the_trace_holds_every_trial_and_the_answer(tmp_path: Path) -> None:
-    made = search()
-    ran = run(made)
+    made, ran = ended()
     made.finish(tmp_path)
     written: dict[str, Any] = json.loads((tmp_path / "search.json").read_text())
     assert written["version"] == 1
@@ -69,8 +67,7 @@ def test_a_landscape_has_a_panel_for_each_number_of_gpus() -> None:
 
 @pytest.mark.pictures
 def test_its_pictures_are_drawn(tmp_path: Path) -> None:
-    made = search()
-    run(made)
+    made, _ = ended()
     made.finish(tmp_path)
     assert {path.name for path in tmp_path.glob("*.png")} == {
         "search_progress.png", "search_landscape.png", "search_front.png",
