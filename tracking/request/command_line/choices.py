@@ -38,10 +38,11 @@ def check_choices(words: Sequence[str]) -> None:
         if value.startswith(("[", "{")) or value == "" or "null" in value.split(","):
             names = sorted(path.stem for path in CONF.glob(f"{group}/*.yaml"))
             names = ["none", *names] if group in OPTIONAL_GROUPS else names
-            example = next(iter(re.findall(r"[\w.]+", value)), "") if value.startswith("[") else ""
+            given = re.findall(r"[\w.]+", value) if value.startswith("[") else []
+            example = next((name for name in given if name in names), names[0])
             raise ConfigError(
                 f"{word}: not the name of a {group}. Allowed: {', '.join(names)}. Next: give one, as"
-                f" {group}={example or names[0]}, or leave it out; a sweep takes several, as -m {group}={names[0]},..."
+                f" {group}={example}, or leave it out; a sweep takes several, as -m {group}={names[0]},..."
             )
 
 
