@@ -7,6 +7,7 @@ import re
 import shlex
 import typing
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from conf.launch_options import SET_BY_SEARCH
@@ -14,7 +15,7 @@ from conf.schema import ConfigError, RunConfig
 from conf.target import ON_ANOTHER_METRIC
 from tracking.base.installation import LAUNCH, PREFIX
 from tracking.base.near_names import near
-from tracking.base.safe_text import printable
+from tracking.base.safe_text import path_to_type, printable
 from tracking.request.stored_config import type_name
 
 QUOTES = "'\""
@@ -143,6 +144,12 @@ def program_advice(word: str) -> str:
         f"Next: to run a program as it is: {LAUNCH} model=program {command}. A Python script can also track itself: "
         "from timetrial import TimeTrial (Lightning), HuggingFaceTimeTrial or time_trial (a loop). "
     )
+
+
+def resuming(sweep: Path) -> str:
+    """The options that continue a sweep: with its runs_dir, unless launch.py looks there anyway."""
+    usual = Path(RunConfig.runs_dir).resolve() == sweep.resolve().parent
+    return f"sweep.resume={sweep.name}" + ("" if usual else f" {path_option('runs_dir', path_to_type(sweep.parent))}")
 
 
 def path_option(key: str, path: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -310,3 +311,15 @@ def test_a_wrong_flag_is_a_refusal_in_words(words: list[str], monkeypatch: pytes
     code, said = launch.compose_and_launch(EventStream())
     flags = " ".join(word for word in words if word.startswith("-"))
     assert (code, said) == (2, f"refused: {flags}: an unknown flag, or one without its value. {refusal.HELP}")
+
+
+@pytest.mark.parametrize("folder", ["runs", "other", "a b", "x=1,'y'"])
+def test_a_printed_command_continues_a_sweep_where_its_folder_is(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, *others = shlex.split(refusal.resuming(tmp_path / folder / "20261129-a"))
+    assert first == "sweep.resume=20261129-a"
+    values = {launch.parsed(word).key_or_group: launch.parsed(word).value() for word in others}
+    places = {key: Path(str(value)).resolve() for key, value in values.items()}
+    assert places == ({} if folder == "runs" else {"runs_dir": tmp_path / folder})

@@ -11,6 +11,7 @@ from tracking.base.installation import LAUNCH
 from tracking.jobs.node import outcome, scheduler_endings
 from tracking.jobs.plan import sweep
 from tracking.record import Failure, Journal, documents, failures, files, journal, run_folder, run_lock
+from tracking.request import refusal
 
 NUM_RETRIES, RETRY_SEC = 4, 0.25  # another `sync` may hold the folder while it ends the run
 KILLED = 9  # SIGKILL: the launcher cannot record it, and the kernel kills its worker too
@@ -71,7 +72,7 @@ def end_sweep(folder: Path, ended: bool) -> None:
     for job in jobs:
         with suppress(OSError, ValueError):
             last_ms = max(last_ms, last_sign_ms(job))
-    message = f"{cut_off_message('sweep', last_ms)}; continue it with {LAUNCH} sweep.resume={folder.name}"
+    message = f"{cut_off_message('sweep', last_ms)}; continue it with {LAUNCH} {refusal.resuming(folder)}"
     sweep.finish(folder, sweep.read(folder), failures.killed(folder, KILLED, message, last_ms))
 
 

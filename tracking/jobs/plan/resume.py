@@ -19,7 +19,7 @@ from tracking.jobs.plan.job import Job
 from tracking.jobs.plan.repair import repair
 from tracking.jobs.trust import ownership
 from tracking.record import Checkpoint, checkpoints, files, journal, run_folder, run_lock
-from tracking.request import stored_config
+from tracking.request import refusal, stored_config
 from tracking.store import server
 
 WAIT_SEC = 60.0  # longer than the processes of a killed launcher take to end by themselves
@@ -71,7 +71,7 @@ def own_server(folder: Path) -> str | None:
 def check_interrupted(folder: Path, option: str) -> None:
     """Raise ConfigError unless the folder holds an interrupted run."""
     if files.exists(folder / sweep.DEFINITION):
-        raise ConfigError(f"{option}: is a sweep. Next: continue it with sweep.resume={folder.name}")
+        raise ConfigError(f"{option}: is a sweep. Next: continue it with {refusal.resuming(folder)}")
     if not files.exists(folder / run_folder.CONFIG):
         raise ConfigError(
             f"{option}: not a run's folder ({run_folder.CONFIG} is missing). Next: give a folder in runs_dir"

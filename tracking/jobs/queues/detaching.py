@@ -12,6 +12,7 @@ from tracking.jobs.follow import tracking_command
 from tracking.jobs.node import Interrupted, signals
 from tracking.jobs.plan import Job
 from tracking.record import run_folder
+from tracking.request import refusal
 
 
 class Detached(Exception):
@@ -44,5 +45,5 @@ def not_submitted(job: Job, reason: str) -> str:
         return f"Slurm does not take {job.name} now: {reason}. Next: give the command again once it does"
     return (
         f"Slurm does not take {job.name} now: {reason}. It and the jobs after it are not submitted. Next: once Slurm"
-        f" takes them, continue with {LAUNCH} sweep.resume={parent.name}"
+        f" takes them, continue with {LAUNCH} {refusal.resuming(parent)}"
     )

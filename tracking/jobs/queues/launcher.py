@@ -24,6 +24,7 @@ from tracking.jobs.queues.queue_kinds import queue_of
 from tracking.jobs.search import SearchJobs
 from tracking.machine.stacks import Judged, RefusedStacks, Verdict, by_name, verdict_table
 from tracking.record import Failure, Result, run_folder, run_lock
+from tracking.request import refusal
 
 
 class Launcher:
@@ -197,7 +198,7 @@ class Launcher:
         try:
             self._schedule(todo, folder, search)
         except Interrupted:
-            self._console.print(f"continue with: {LAUNCH} sweep.resume={folder.name}")
+            self._console.print(f"continue with: {LAUNCH} {refusal.resuming(folder)}", soft_wrap=True)
 
     def _schedule(self, jobs: Sequence[Job], folder: Path, search: SearchJobs | None = None) -> None:
         """Submit and follow jobs to their ends. Raises Detached, Interrupted."""
@@ -239,7 +240,7 @@ class Launcher:
 
     def _detached(self, folder: Path, search: SearchJobs | None, code: int = 0) -> Detached:
         # A follower makes no new runs of a search.
-        again = f"{LAUNCH} sweep.resume={folder.name}" if search else follow_command(folder)
+        again = f"{LAUNCH} {refusal.resuming(folder)}" if search else follow_command(folder)
         left = "the jobs may still run" if code else "the jobs keep running"
         self._say(f"detached; {left}. {'Go on searching' if search else 'Follow them'} with: {again}")
         return Detached(code)
