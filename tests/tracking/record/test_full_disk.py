@@ -22,6 +22,7 @@ from tests.support.slurm_cluster import Cluster
 from tests.support.studied import CLOCKS, config, make_run, make_sweep, measure_place
 from tests.tracking.jobs.importing.test_import import submission
 from tests.tracking.machine.stacks.wheels import make_index
+from tracking.api.script_process import THIS_PROCESS
 from tracking.cli import main
 from tracking.jobs.follow.mirror_thread import MirrorThread
 from tracking.jobs.follow.sync import sync
@@ -196,6 +197,8 @@ def test_a_script_on_a_full_disk_trains_on_and_its_run_is_disk_full(disk: Path) 
             if step == 20:
                 filler.append(fill(disk))
         assert not trial.evaluate({"accuracy": 0.5}, epoch=1)
+    for companion in THIS_PROCESS.companions:
+        companion.wait(HANGS_SEC)  # Without the disk it would wait for the run's result until this process ends.
     (folder,) = (disk / "runs").iterdir()
     result = run_folder.read_result(folder)
     assert result is not None
