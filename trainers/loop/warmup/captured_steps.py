@@ -149,8 +149,7 @@ class CapturedSteps:
     def backward(self, loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
         if self._now is None:
             self._usual[1](loss, *args, **kwargs)
-            if not self._captured:
-                self._memory.backward_ended()
+            self._memory.backward_ended()
             return
         for parameter, gradient in zip(self._parameters, self._now.gradients, strict=True):
             parameter.grad = gradient

@@ -18,11 +18,11 @@ class GraphMemory:
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._on_gpu = device, device.type == "cuda"
-        self._of_optimizer = 0  # bytes at the highest moment after the backward pass
+        self._of_optimizer: int | None = None  # bytes at the highest moment after the backward pass, once asked for
 
     def backward_ended(self) -> None:
-        """Begin to watch the optimizer's memory."""
-        if self._on_gpu:
+        """Begin to watch the optimizer's memory, before the first graph. Later peaks are the run's own record."""
+        if self._on_gpu and self._of_optimizer is None:
             torch.cuda.reset_peak_memory_stats(self._device)
 
     def has_room(self, rehearse: Callable[[], None]) -> bool:
@@ -30,7 +30,7 @@ class GraphMemory:
         if not self._on_gpu:
             rehearse()
             return True
-        self._of_optimizer = max(self._of_optimizer, torch.cuda.max_memory_allocated(self._device))
+        self._of_optimizer = self._of_optimizer or torch.cuda.max_memory_allocated(self._device)
         before = torch.cuda.memory_allocated(self._device)
         torch.cuda.reset_peak_memory_stats(self._device)
         rehearse()

@@ -42,6 +42,8 @@ def test_a_step_s_graph_needs_room_beside_the_optimizer_s_highest_moment(
     memory.backward_ended()
     device.reach(25)  # the optimizer's
     assert memory.has_room(lambda: device.reach(50)) is fits  # 25 + 40 of 72 or 54
+    memory.backward_ended()
+    assert device.peak == 50, "a run's own peak"
 
 
 def test_on_a_cpu_there_is_room() -> None:
