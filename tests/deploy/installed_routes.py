@@ -27,7 +27,7 @@ def native(routes: list[Any], prefix: str = "") -> list[tuple[str, str]]:
 
 
 async def status(app: Any, path: str, headers: list[tuple[bytes, bytes]]) -> int:
-    """Of the answer to a GET, as a server would ask the application for it."""
+    """The status of the answer to a GET request, which the application gets as from a server."""
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:

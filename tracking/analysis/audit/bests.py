@@ -91,9 +91,9 @@ def _lead(
     p = min(1.0, max(tested) * max(1, num_tested - 1)) if tested and len(tested) == len(pairs) else None
     direction = verdicts.evidence.better(verdicts.workload, verdicts.evidence.metric) or ""
     following = _nearest(verdicts, leader, samples.keys())
+    other = _chosen(claimed.get("next"), following) if following else leader
     bounds = None
-    if following and not any(verdicts.searched(name) for name in (leader, _chosen(claimed.get("next"), following))):
-        other = _chosen(claimed.get("next"), following)
+    if other != leader and not verdicts.searched(leader) and not verdicts.searched(other):
         bounds = factor_bounds(direction, samples[leader], samples[other], level(num_tested))
     low, high = bounds or (None, None)
     off = 1e-2 if near > 1e-6 else 1e-6  # Rates are journaled rounded, which changes a small spread.

@@ -6,8 +6,8 @@ this choice. Only the k - 1 comparisons with the true best can go wrong. Each is
 (Bonferroni, since spreads are unequal). Then, with a probability of 1 - alpha:
 
 - the true best is among the candidates, the settings that no other is significantly better than;
-- the ratio of every setting's mean to the true best's lies within its bounds. So do the factors of a leader that is the
-  true best over all others at once, also over the next one, which is chosen by its mean.
+- the ratio of every setting's mean to the true best's lies within its bounds. If the leader is the true best, this
+  holds for its factors over all others at once. So it holds for the factor over the next one, whichever that is.
 
 Equal settings are all the best: of two, only one remains a candidate in at most 5 % of cases.
 """

@@ -15,7 +15,7 @@ OF_DEVICES = ("gpus", "cpu_processes", "nodes", "strategy")  # A run's figures a
 # Options and groups that a resumed sweep may change: they do not change what is measured.
 BESIDE_SWEEP_RESUME = sorted({*NOT_MEASURED} - {"profile"})
 
-# Of a sweep that goes on, these have been decided; `sweep.paired` and `sweep.warm_up` may hold for jobs that -m adds.
+# A resumed sweep keeps these options as they were. -m adds jobs to it, and the second pair may hold for these.
 OF_A_NEW_SWEEP = ("sweep.until_decided", "sweep.shuffle")
 OF_ADDED_JOBS = ("sweep.paired", "sweep.warm_up")
 

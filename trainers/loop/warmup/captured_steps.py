@@ -93,7 +93,10 @@ class CapturedSteps:
         # Without gradients the backward pass assigns them instead of adding to them, and so does each replay.
         self._drop_gradients()
         if not has_room:
-            log.warning("A CUDA graph of a step has no room beside the optimizer: kernels are launched one by one.")
+            log.warning(
+                "A CUDA graph of a step has no room beside the optimizer, so its kernels are launched one by one. Next:"
+                " if steps are slow, give a smaller batch (of a language model: model.hparams.micro_batch_size)"
+            )
             return
         torch.clear_autocast_cache()
         replay, loss = self._recorded(step)

@@ -149,7 +149,7 @@ Pair = Callable[..., tuple[Trained, Trained]]
 
 @pytest.fixture(scope="module")
 def goes_on_as_if_nothing(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """Compares with a training in one go, of which there is one for all tests of the same options."""
+    """Compare with an uninterrupted training. Tests of the same options share one."""
     in_one_go: dict[str, Trained] = {}
 
     def compared(tmp_path: Path, stop: int, **options: Any) -> tuple[Trained, Trained]:
