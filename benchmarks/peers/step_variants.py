@@ -46,6 +46,7 @@ class SsdMaps(nn.Module):
         network = Ssd300(CLASSES)
         self.backbone, self.extras = network.backbone, network.extras
         self.backbone.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)  # computes the same as our stem
+        self.backbone.bn1 = nn.Sequential(nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1))
 
     def forward(self, images: torch.Tensor) -> OrderedDict[str, torch.Tensor]:
         maps = [self.backbone(images)]

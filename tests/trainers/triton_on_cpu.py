@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trainers.data.jpeg.reader import Decoded
     from trainers.data.language.grammar import Grammar
 
-IOU = 0.5
+IOU, EPS = 0.5, 1e-5
 CANVAS, STRIDE, NUM_LEVELS, BINS = (512, 768), 4, 4, 2
 # Width and height of regions of all four levels, one of them less than a cell large.
 SIDES = ((20.0, 20.0), (60.0, 90.0), (110.0, 115.0), (150.0, 200.0), (300.0, 250.0), (640.0, 400.0), (3.0, 0.5))
@@ -144,6 +144,48 @@ def scored(num_queries: int = 5, num_keys: int = 19, rows: int = 3, width: int =
     return Scored(*(torch.randn(size, generator=generator) for size in sizes))
 
 
+class Normalised(NamedTuple):
+    """A layer's maps, weight and bias, and a gradient of what trainers.ops.stem.NormReluPool returns."""
+
+    maps: torch.Tensor
+    weight: torch.Tensor
+    bias: torch.Tensor
+    gradient: torch.Tensor
+
+
+def normalised(n: int = 2, channels: int = 5, height: int = 7, width: int = 20, seed: int = 4) -> Normalised:
+    """Sizes that fill no tile, odd and even. A weight is negative, one is zero, and some windows are dead."""
+    generator = torch.Generator().manual_seed(seed)
+    maps = torch.randn(n, channels, height, width, generator=generator).to(memory_format=torch.channels_last)
+    weight, bias = torch.randn(2, channels, generator=generator)
+    weight[0], weight[1], bias[2] = -1.0, 0.0, -2.0
+    pooled = (n, channels, (height + 1) // 2, (width + 1) // 2)
+    gradient = torch.randn(pooled, generator=generator).to(memory_format=torch.channels_last)
+    return Normalised(maps, weight, bias, gradient)
+
+
+class Anchors(NamedTuple):
+    """Arguments of trainers.ops.overlaps.best_overlaps."""
+
+    anchors: torch.Tensor
+    boxes: torch.Tensor
+    real: torch.Tensor
+
+
+def anchors(num_anchors: int = 700, num_objects: int = 6, seed: int = 6) -> Anchors:
+    """Three images, the last without objects. Two anchors tie for an object, and two objects for all anchors."""
+    generator = torch.Generator().manual_seed(seed)
+    corner = torch.rand(num_anchors + 3 * num_objects, 2, generator=generator) * 300
+    size = torch.rand(len(corner), 2, generator=generator) * 200 + 1
+    places, boxes = torch.cat((corner, corner + size), dim=1).split([num_anchors, 3 * num_objects])
+    boxes = boxes.reshape(3, num_objects, 4)
+    places[7], boxes[0, 1], boxes[1, 3] = places[5], places[5], boxes[1, 2]
+    real = torch.rand(3, num_objects, generator=generator) < 0.7
+    real[0, 1] = real[1, 2] = real[1, 3] = True
+    real[2] = False
+    return Anchors(places, boxes, real)
+
+
 def cuts() -> tuple[Decoded, torch.Tensor, torch.Tensor, torch.Tensor, tuple[int, int]]:
     """Arguments of trainers.data.crop.crop_resize: noise of several sizes, both layouts, some flipped."""
     from trainers.data.jpeg.reader import Decoded
@@ -189,8 +231,11 @@ def compute() -> dict[str, torch.Tensor]:
     from trainers.data import crop_triton
     from trainers.data.language import grammar_triton
     from trainers.ops import additive_attention_triton, nms_triton
+    from trainers.ops.overlaps import best_overlaps_triton
+    from trainers.ops.overlaps.best_overlaps import ALMOST
     from trainers.ops.roi_align import SAMPLES, pyramid_level
     from trainers.ops.roi_align_triton import RoiAlign
+    from trainers.ops.stem import norm_relu_pool_triton
 
     features, rois, image, valid, gradient = regions()
     level = pyramid_level(rois, 2, 2 + NUM_LEVELS - 1)
@@ -210,6 +255,14 @@ def compute() -> dict[str, torch.Tensor]:
     gradients["scores"] = additive_attention_triton.scores(*tensors)
     names = [f"scores_{name}" for name in Scored._fields]
     gradients |= dict(zip(names, additive_attention_triton.gradients(of_scores, *tensors), strict=False))
+    maps, weight, bias, upstream = normalised()
+    variance, mean = torch.var_mean(maps, dim=(0, 2, 3), correction=0)
+    rstd = (variance + EPS).rsqrt()
+    seen["pooled_maps"], places = norm_relu_pool_triton.pooled(maps, weight, bias, mean, rstd)
+    of_layer = norm_relu_pool_triton.gradients(upstream, maps, places, weight, mean, rstd)
+    seen |= {f"pooled_gradient_{name}": gradient for name, gradient in zip(Normalised._fields, of_layer, strict=False)}
+    overlaps = best_overlaps_triton.best_overlaps(*anchors(), ALMOST)
+    seen |= {f"overlaps{number}": tensor for number, tensor in enumerate(overlaps)}
     return {**seen, "keep": nms_triton.keep(*problems(), IOU), "pooled": pooled.detach(), "cut": cut, **gradients}
 
 

@@ -21,7 +21,7 @@ from trainers.models.pretrained import MEAN, STD, load_pretrained
 from trainers.models.schedule import Schedule, check_below_one, is_count, is_number, require
 from trainers.ops.compiling import compiled
 from trainers.ops.distributed_sum import DistributedSum
-from trainers.ops.space_to_depth import SpaceToDepthConv
+from trainers.ops.stem import NormReluPool, SpaceToDepthConv
 from trainers.workload import Batch, ClassificationData, TrialModule, Workload
 
 NETWORKS = {18: torchvision.models.resnet18, 34: torchvision.models.resnet34, 50: torchvision.models.resnet50}
@@ -37,7 +37,8 @@ class Classifier(nn.Module):
     def __init__(self, depth: int, num_classes: int, zero_init_gamma: bool) -> None:
         super().__init__()
         self.resnet = NETWORKS[depth](weights=None, num_classes=num_classes, zero_init_residual=zero_init_gamma)
-        self.resnet.conv1 = SpaceToDepthConv()
+        self.resnet.conv1, self.resnet.bn1 = SpaceToDepthConv(), NormReluPool(self.resnet.conv1.out_channels)
+        self.resnet.relu = self.resnet.maxpool = nn.Identity()
         self.register_buffer("mean", 255 * torch.tensor(MEAN).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("scale", 1 / (255 * torch.tensor(STD).view(1, 3, 1, 1)), persistent=False)
 

@@ -19,7 +19,7 @@ from tests.trainers import synchronization
 from trainers.data.crop import SquareView
 from trainers.data.synthetic_images import SyntheticImages, synthetic
 from trainers.models.resnet import WORKLOAD, Classifier, ResNet, evaluate, training_loss
-from trainers.ops.space_to_depth import SpaceToDepthConv
+from trainers.ops.stem import NormReluPool, SpaceToDepthConv
 from trainers.workload import Batch, Shard, bind, viewed
 
 CPU = torch.device("cpu")
@@ -104,7 +104,7 @@ def test_weight_decay_spares_batch_normalisation_and_biases() -> None:
     assert (decayed["weight_decay"], spared["weight_decay"]) == (5e-5, 0.0)
     kinds = {parameter: type(layer) for layer in module.modules() for parameter in layer.parameters(recurse=False)}
     assert {kinds[parameter] for parameter in decayed["params"]} == {SpaceToDepthConv, nn.Conv2d, nn.Linear}
-    assert {kinds[parameter] for parameter in spared["params"]} == {nn.BatchNorm2d, nn.Linear}
+    assert {kinds[parameter] for parameter in spared["params"]} == {NormReluPool, nn.BatchNorm2d, nn.Linear}
     assert [parameter.shape for parameter in spared["params"] if kinds[parameter] is nn.Linear] == [(7,)]
     assert len(decayed["params"]) + len(spared["params"]) == len(list(module.parameters()))
 

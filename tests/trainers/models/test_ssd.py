@@ -27,7 +27,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an N
 def test_number_of_parameters_and_of_outputs() -> None:
     with torch.device("meta"):
         network = Ssd300(80)
-        deltas, logits = network(torch.empty(2, 3, 300, 300, dtype=torch.uint8), torch.empty(4, 2))
+        deltas, logits = network(torch.empty(2, 3, 300, 300, dtype=torch.uint8))
     assert sum(parameter.numel() for parameter in network.parameters()) == 19_972_534
     assert (deltas.shape, logits.shape) == ((2, 8732, 4), (2, 8732, 81))
 
@@ -112,7 +112,8 @@ def test_loss_and_gradients_are_those_of_the_rule_written_plainly() -> None:
     logits = torch.randn(3, 8732, NUM_CLASSES + 1, requires_grad=True)
     weights = torch.tensor([0.5, 0.3, 0.2])
     expected = torch.stack(loss_plainly(deltas, logits, boxes, labels))
-    losses = multibox_loss(deltas, logits, DEFAULTS, boxes, labels)
+    parts = [5776, 8732 - 5776]  # of two maps
+    losses = multibox_loss(deltas.split(parts, 1), logits.split(parts, 1), DEFAULTS, boxes, labels)
     torch.testing.assert_close(losses, expected, rtol=1e-5, atol=1e-5)
     for gradient, wanted in zip(
         torch.autograd.grad((losses * weights).sum(), (deltas, logits)),

@@ -18,7 +18,7 @@ from conf.schema import ConfigError
 from trainers.models.maskrcnn.rpn import FIRST_STRIDE
 from trainers.models.pretrained import MEAN, STD, load_pretrained
 from trainers.ops.roi_align import roi_align
-from trainers.ops.space_to_depth import SpaceToDepthConv
+from trainers.ops.stem import NormReluPool, SpaceToDepthConv
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {"resnet18": resnet18, "resnet34": resnet34, "resnet50": resnet50}
 BOX_BINS, MASK_BINS, MASK_SIZE = 7, 14, 28
@@ -36,7 +36,9 @@ def build_network(num_classes: int, backbone: str, channels: int, pretrained: st
         raise ConfigError(f"model.hparams.backbone={backbone}: no such network. Allowed: {', '.join(BACKBONES)}")
     body: Any = BACKBONES[backbone](weights=None, norm_layer=FrozenBatchNorm2d if pretrained else nn.BatchNorm2d)
     body.conv1 = SpaceToDepthConv()
-    if pretrained:
+    if not pretrained:
+        body.bn1, body.relu, body.maxpool = NormReluPool(body.bn1.num_features), nn.Identity(), nn.Identity()
+    else:
         plain = BACKBONES[backbone](weights=None)
         load_pretrained(plain, pretrained, head="fc")
         body.load_state_dict(plain.state_dict())
@@ -46,7 +48,7 @@ def build_network(num_classes: int, backbone: str, channels: int, pretrained: st
     widths = [body.inplanes // 8 << stage for stage in range(4)]
     stages = {f"layer{stage + 1}": str(stage) for stage in range(4)}
     network = MaskRCNN(
-        BackboneWithFPN(body, stages, widths, channels),
+        Backbone(body, stages, widths, channels),
         box_head=TwoMLPHead(channels * BOX_BINS**2, 4 * channels),
         box_predictor=FastRCNNPredictor(4 * channels, num_classes + 1),
         mask_head=MaskRCNNHeads(channels, (channels,) * 4, dilation=1),
@@ -55,6 +57,29 @@ def build_network(num_classes: int, backbone: str, channels: int, pretrained: st
     for name, values in (("mean", MEAN), ("std", STD)):  # Buffers are on the device before a step needs them.
         network.register_buffer(name, torch.tensor(values).view(3, 1, 1), persistent=False)
     return network.to(memory_format=torch.channels_last)
+
+
+class Backbone(BackboneWithFPN):  # type: ignore[misc]  # torchvision has no types
+    """torchvision's, except for how a level is doubled for the next finer one: the gradient is a sum, not a scatter."""
+
+    def forward(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the pyramid's levels by name, the finest first, for images whose sides are multiples of 32."""
+        stages: dict[str, torch.Tensor] = self.body(images)
+        names, stage = list(stages), list(stages.values())
+        inner = self.fpn.get_result_from_inner_blocks(stage[-1], -1)
+        levels = [self.fpn.get_result_from_layer_blocks(inner, -1)]
+        for index in reversed(range(len(stage) - 1)):
+            inner = self.fpn.get_result_from_inner_blocks(stage[index], index) + doubled(inner)
+            levels.insert(0, self.fpn.get_result_from_layer_blocks(inner, index))
+        levels, names = self.fpn.extra_blocks(levels, stage, names)
+        return dict(zip(names, levels, strict=True))
+
+
+def doubled(maps: torch.Tensor) -> torch.Tensor:
+    """Repeat each cell of [n, C, h, w] in two rows and two columns."""
+    n, channels, height, width = maps.shape
+    repeated = maps[:, :, :, None, :, None].expand(n, channels, height, 2, width, 2)
+    return repeated.reshape(n, channels, 2 * height, 2 * width)
 
 
 def dense(

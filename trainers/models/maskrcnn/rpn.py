@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from trainers.models.maskrcnn.sampling import IGNORED, NEGATIVE, POSITIVE, Sample, sample
 from trainers.ops import boxes as box_ops
 from trainers.ops.nms import nms_mask
+from trainers.ops.overlaps import best_overlaps
 
 ANCHOR_SIZES = (32, 64, 128, 256, 512)  # pixels, one size for each level
 ASPECT_RATIOS = (0.5, 1.0, 2.0)  # height to width
@@ -52,12 +53,8 @@ def targets(
         real: bool [n, G], False for padding among the boxes
         use: bool [n], False for images that only pad the batch
     """
-    iou = torch.where(real[:, None], box_ops.pairwise_iou(all_anchors, boxes), -1.0)
-    best, matched = iou.max(dim=2)
-    # An object that no anchor overlaps enough gets the anchors that overlap it most, ties included. The comparison
-    # leaves room for rounding, because a compiler may recompute the overlap here.
-    most = iou.amax(dim=1, keepdim=True)
-    is_most = ((iou >= most * (1 - 1e-6)) & (most > 0)).any(dim=2)
+    # An object that no anchor overlaps enough gets the anchors that overlap it most, ties included.
+    best, matched, is_most = best_overlaps(all_anchors, boxes, real)
     positive = (best >= POSITIVE_IOU) | is_most
     label = torch.where(positive, POSITIVE, torch.where(best < NEGATIVE_IOU, NEGATIVE, IGNORED))
     return torch.where(use[:, None], label, IGNORED).to(torch.int8), matched

@@ -6,6 +6,7 @@ host, so it is compiled as one function.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,11 @@ NUM_CANDIDATES = 1024
 
 
 def multibox_loss(
-    deltas: torch.Tensor, logits: torch.Tensor, defaults: torch.Tensor, boxes: torch.Tensor, labels: torch.Tensor
+    deltas: Sequence[torch.Tensor],
+    logits: Sequence[torch.Tensor],
+    defaults: torch.Tensor,
+    boxes: torch.Tensor,
+    labels: torch.Tensor,
 ) -> torch.Tensor:
     """Return the loss of each image, float32 [n]: box and class errors over the number of matched default boxes.
 
@@ -40,17 +45,26 @@ def multibox_loss(
     with the largest errors. The loss of an image without objects is 0.
 
     Args:
-        deltas, logits: [n, D, 4] and [n, D, C + 1], the network's output
+        deltas, logits: the network's output in parts along D, of together [n, D, 4] and [n, D, C + 1]
         defaults: float32 [D, 4]
         boxes, labels: [n, D, 4] and [n, D], the object matched with each default box
     """
     matched = labels > 0
     num_matched = matched.sum(dim=1)
-    off = F.smooth_l1_loss(deltas.float(), encode(boxes, defaults, CODING), reduction="none").sum(dim=2)
-    errors = F.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
+    targets, counts = encode(boxes, defaults, CODING), [part.shape[1] for part in deltas]
+    off = torch.cat([box_errors(*pair) for pair in zip(deltas, targets.split(counts, 1), strict=True)], dim=1)
+    errors = torch.cat([class_errors(*pair) for pair in zip(logits, labels.split(counts, 1), strict=True)], dim=1)
     counted = matched + hard_negatives(errors.detach(), matched)
     total = (off * matched + errors * counted).sum(dim=1)
     return torch.where(num_matched > 0, total / num_matched.clamp(min=1), 0.0)
+
+
+def box_errors(deltas: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return F.smooth_l1_loss(deltas.float(), targets, reduction="none").sum(dim=2)
+
+
+def class_errors(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
 
 
 def hard_negatives(errors: torch.Tensor, matched: torch.Tensor) -> torch.Tensor:
@@ -79,7 +93,7 @@ def forward_loss(
     weights: torch.Tensor,
 ) -> torch.Tensor:
     """Return the weighted sum of losses for images uint8 [n, 3, 300, 300]; `draws` [4, n] change their colours."""
-    deltas, logits = net(images, draws)
+    deltas, logits = net.by_map(images, draws)
     matched_boxes, matched_labels = match(net.default_boxes, boxes, labels)
     return (multibox_loss(deltas, logits, net.default_boxes, matched_boxes, matched_labels) * weights).sum()
 

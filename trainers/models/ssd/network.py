@@ -18,7 +18,7 @@ from conf.schema import ConfigError
 from trainers.models.pretrained import MEAN, STD, read_state
 from trainers.models.ssd.colour_jitter import ColourJitter
 from trainers.models.ssd.default_boxes import BOXES_PER_CELL, default_boxes
-from trainers.ops.space_to_depth import SpaceToDepthConv
+from trainers.ops.stem import NormReluPool, SpaceToDepthConv
 
 BACKBONES = {"resnet18": (2, 2, 2), "resnet34": (3, 4, 6)}  # blocks of the first three stages
 MAP_CHANNELS = (256, 512, 512, 256, 256, 256)
@@ -52,8 +52,18 @@ class Ssd300(nn.Module):
         for name, tensor in constants.items():  # Buffers are on the device before a step needs them.
             self.register_buffer(name, tensor, persistent=False)
 
-    def forward(self, images: torch.Tensor, draws: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return deltas [n, 8732, 4] and logits [n, 8732, num_classes + 1]; class 0 is background.
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return deltas [n, 8732, 4] and logits [n, 8732, num_classes + 1] for images uint8 [n, 3, 300, 300].
+
+        Class 0 is background.
+        """
+        deltas, logits = self.by_map(images)
+        return torch.cat(deltas, dim=1), torch.cat(logits, dim=1)
+
+    def by_map(
+        self, images: torch.Tensor, draws: torch.Tensor | None = None
+    ) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
+        """Return deltas and logits of each of the six maps. A loss of each map needs no copy of them all.
 
         Args:
             images: uint8 [n, 3, 300, 300]
@@ -67,7 +77,7 @@ class Ssd300(nn.Module):
         for extra in self.extras:
             maps.append(extra(maps[-1]))
         deltas, logits = zip(*(head(features) for head, features in zip(self.heads, maps, strict=True)), strict=True)
-        return torch.cat(deltas, dim=1), torch.cat(logits, dim=1)
+        return deltas, logits
 
 
 class Head(nn.Module):
@@ -101,12 +111,7 @@ def scaled(channels: int, width: float) -> int:
 def build_backbone(num_blocks: tuple[int, int, int], width: float) -> nn.Sequential:
     """Return torchvision's ResNet up to `layer3`, with its names; float [n, 3, 300, 300] to [n, 256 width, 38, 38]."""
     stem = scaled(64, width)
-    layers: OrderedDict[str, nn.Module] = OrderedDict(
-        conv1=SpaceToDepthConv(stem),
-        bn1=nn.BatchNorm2d(stem),
-        relu=nn.ReLU(inplace=True),
-        maxpool=nn.MaxPool2d(3, stride=2, padding=1),
-    )
+    layers: OrderedDict[str, nn.Module] = OrderedDict(conv1=SpaceToDepthConv(stem), bn1=NormReluPool(stem))
     before = stem
     for index, (count, channels, stride) in enumerate(zip(num_blocks, (64, 128, 256), (1, 2, 1), strict=True)):
         after = scaled(channels, width)

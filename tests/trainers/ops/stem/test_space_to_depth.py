@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torchvision.models import resnet18
 
-from trainers.ops.space_to_depth import SpaceToDepthConv, space_to_depth
+from trainers.ops.stem.space_to_depth import SpaceToDepthConv, space_to_depth
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 
