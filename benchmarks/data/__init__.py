@@ -1,1 +1,1 @@
-"""Speed of data: making generated data, decoding images, and loading batches by our loader and by others."""
+"""Speed of data: making generated data, decoding images, loading batches by our loader and others, COCO evaluation."""

@@ -1,6 +1,6 @@
 """Time of the host's part of an evaluation at COCO's size: ours and pycocotools', on the same detections.
 
-    python benchmarks/peers/coco_evaluation.py --images 5000 --repeats 3
+    python benchmarks/data/coco_evaluation.py --images 5000 --repeats 3
 
 The data are generated with the size of COCO 2017's validation set: 5,000 images of 480x640, 80 classes, and objects
 with outlines, as many in an image as COCO's on average. COCO has 36,781 of them, and the fixed seed draws 36,472.
