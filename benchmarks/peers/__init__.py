@@ -1,1 +1,1 @@
-"""Ours beside peers: stock Lightning and Hydra, torchvision, plain PyTorch, GPT scripts, torchtitan, Go engines."""
+"""Ours beside peers: stock Lightning and Hydra, torchvision, plain PyTorch, GPT scripts, Go engines."""

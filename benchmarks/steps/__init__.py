@@ -1,1 +1,1 @@
-"""Steps: their time on device and host, scaling, limits, large models, MiniGo, evaluations and checkpoints."""
+"""Steps: their time on device and host, scaling, limits, MiniGo, evaluations and checkpoints."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.peers import torchtitan_steps
+from benchmarks.larger import torchtitan_steps
 from trainers.loop.build import make_data, make_module
 from trainers.workload import load_workload
 

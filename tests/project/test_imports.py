@@ -51,7 +51,17 @@ OPEN = {
 # They import no other room that knows of runs, so that they are independent.
 ALONE = {room for room in ROOMS if room.startswith("tracking.analysis.audit")}
 FILES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))] + [ROOT / "launch.py"]
-BENCHMARKS = ("steps", "cudnn", "data", "peers", "overhead", "starts", "server", "reports")  # in order, no face
+BENCHMARKS = (
+    "steps",
+    "cudnn",
+    "data",
+    "peers",
+    "larger",
+    "overhead",
+    "starts",
+    "server",
+    "reports",
+)  # in order, no face
 OUTSIDE = [
     path for folder in ("timetrial", "benchmarks", "deploy", "docs") for path in sorted((ROOT / folder).rglob("*.py"))
 ]

@@ -236,6 +236,7 @@ def compute() -> dict[str, torch.Tensor]:
     from trainers.ops.roi_align import SAMPLES, pyramid_level
     from trainers.ops.roi_align_triton import RoiAlign
     from trainers.ops.stem import norm_relu_pool_triton
+    from trainers.ops.stem.norm_relu_pool import pooled_like
 
     features, rois, image, valid, gradient = regions()
     level = pyramid_level(rois, 2, 2 + NUM_LEVELS - 1)
@@ -258,7 +259,8 @@ def compute() -> dict[str, torch.Tensor]:
     maps, weight, bias, upstream = normalised()
     variance, mean = torch.var_mean(maps, dim=(0, 2, 3), correction=0)
     rstd = (variance + EPS).rsqrt()
-    seen["pooled_maps"], places = norm_relu_pool_triton.pooled(maps, weight, bias, mean, rstd)
+    seen["pooled_maps"], places = pooled_like(maps, maps.dtype), pooled_like(maps, torch.int8)
+    norm_relu_pool_triton.pool(maps, weight, bias, mean, rstd, seen["pooled_maps"], places)
     of_layer = norm_relu_pool_triton.gradients(upstream, maps, places, weight, mean, rstd)
     seen |= {f"pooled_gradient_{name}": gradient for name, gradient in zip(Normalised._fields, of_layer, strict=False)}
     overlaps = best_overlaps_triton.best_overlaps(*anchors(), ALMOST)

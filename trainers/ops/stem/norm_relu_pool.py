@@ -45,7 +45,9 @@ def _pooled(
     """Return the pooled maps, and the place of each window's maximum, from 0 to 8, or 9 if ReLU makes it zero."""
     from trainers.ops.stem import norm_relu_pool_triton
 
-    return norm_relu_pool_triton.pooled(_channels_last(maps), weight, bias, mean, rstd)
+    out, places = pooled_like(maps, maps.dtype), pooled_like(maps, torch.int8)
+    norm_relu_pool_triton.pool(_channels_last(maps), weight, bias, mean, rstd, out, places)
+    return out, places
 
 
 @torch.library.custom_op("timetrial::norm_relu_pool_backward", mutates_args=(), device_types="cuda")

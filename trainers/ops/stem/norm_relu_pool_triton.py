@@ -10,8 +10,6 @@ import torch
 import triton
 import triton.language as tl
 
-from trainers.ops.stem.norm_relu_pool import pooled_like
-
 COLUMNS = 8  # of a tile
 WARPS = 4  # with 8 columns, the quickest of the sizes tried for 64 channels on an H200
 NOTHING = 9  # the place of a window in which ReLU lets nothing through
@@ -139,18 +137,22 @@ def _pool_backward(  # type: ignore[no-untyped-def]
     _store(out, d, maps, image, y + 1, x + 1, height, width, num_channels, k, has, mu, inverse, scale, plain, weighted)
 
 
-def pooled(
-    maps: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the pooled maps, and the places of their maxima, int8."""
+def pool(
+    maps: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+    out: torch.Tensor,
+    places: torch.Tensor,
+) -> None:
+    """Fill `out` with the pooled maps, and `places`, int8, with the places of their maxima."""
     n, channels, height, width = maps.shape
-    out, places = pooled_like(maps, maps.dtype), pooled_like(maps, torch.int8)
     rows, columns = out.shape[2:]
     _pool_forward[(n * rows, triton.cdiv(columns, COLUMNS))](
         maps, weight, bias, mean, rstd, out, places, height, width, rows, columns, channels,
         COLUMNS=COLUMNS, CHANNELS=triton.next_power_of_2(channels), NOTHING=NOTHING, num_warps=WARPS,
     )  # fmt: skip
-    return out, places
 
 
 def gradients(

@@ -1,12 +1,12 @@
 """Steps of models larger than a GPU: rates in bf16 and fp8, with DDP and sharded, and memory beside its forecast.
 
-    python benchmarks/steps/larger.py --commit $(git rev-parse --short HEAD)     # on two H100s, about four minutes
-    python benchmarks/steps/larger.py --only one                                # on one GPU: 1.5b, and 100 losses
-    python benchmarks/steps/larger.py --only llama_8b
-    python benchmarks/steps/larger.py --only llama_8b --precision bf16 --options model.hparams.micro_batch_size=16384
+    python benchmarks/larger/steps.py --commit $(git rev-parse --short HEAD)     # on two H100s, about four minutes
+    python benchmarks/larger/steps.py --only one                                # on one GPU: 1.5b
+    python benchmarks/larger/steps.py --only llama_8b
+    python benchmarks/larger/steps.py --only llama_8b --precision bf16 --options model.hparams.micro_batch_size=16384
 
 First GPT-2 XL's size (1.5b) on one GPU, in sequences of 1,024: bf16 on the first GPU and fp8 on the second at the same
-time. Each also trains the 124m size for 100 steps on the same batches, and the losses are compared.
+time.
 
 Then on all GPUs together: 1.5b with DDP and sharded, and Llama 3 8B sharded, in sequences of 8,192 with activation
 checkpointing. A case that does not fit prints that; the cases of another size still run. `--precision`, `--tokens` and
@@ -22,7 +22,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -45,8 +44,6 @@ from trainers.loop.process_group import join
 from trainers.loop.warmup import CapturedSteps
 from trainers.ops.sharding import clip
 from trainers.workload import Shard, TrialModule, load_workload
-
-LOSSES, LOSS_TOKENS = 100, 32_768
 
 
 class Case(NamedTuple):
@@ -149,14 +146,8 @@ def measure(case: Case, shard: Shard) -> None:
         )
 
 
-def first_losses(name: str, shard: Shard) -> list[float]:
-    case = Case("gpt_124m", name, "ddp", LOSS_TOKENS)
-    step, _, _ = trained(config_of(case, 1, "grammar"), shard)
-    return [float(loss) for loss in torch.stack([step() for _ in range(LOSSES)])]
-
-
 def process(arguments: argparse.Namespace) -> None:
-    """Run a process's cases; if it is alone, also write its first losses."""
+    """Run a process's cases."""
     world_size = int(os.environ["WORLD_SIZE"])
     cases = [Case(*case) for case in json.loads(arguments.cases)]
     shard = join(config_of(cases[0], world_size))
@@ -168,20 +159,21 @@ def process(arguments: argparse.Namespace) -> None:
             if world_size > 1:
                 os._exit(1)  # The other process waits within a step.
         torch._dynamo.reset()
-    if world_size == 1:
-        Path(arguments.losses).write_text(json.dumps(first_losses(cases[0].precision, shard)))
     dist.destroy_process_group()
 
 
-def group(cases: list[Case], gpus: list[int], port: int, losses: Path) -> list[subprocess.Popen[bytes]]:
-    """Start the processes of a group. Each sees only its own GPU."""
-    command = [sys.executable, __file__, "--cases", json.dumps(cases), "--losses", str(losses)]
+def measuring(cases: list[Case]) -> list[str]:
+    return [__file__, "--cases", json.dumps(cases)]
+
+
+def group(arguments: list[str], gpus: list[int], port: int) -> list[subprocess.Popen[bytes]]:
+    """Start a process of Python for each GPU, with these arguments. Each sees only its own GPU."""
     started = []
     for rank, gpu in enumerate(gpus):
         ranks = {"RANK": rank, "LOCAL_RANK": 0, "WORLD_SIZE": len(gpus), "MASTER_PORT": port}
         ranks["CUDA_VISIBLE_DEVICES"] = gpu
         environment = os.environ | {"MASTER_ADDR": "127.0.0.1"} | {key: str(value) for key, value in ranks.items()}
-        started.append(subprocess.Popen(command, env=environment))
+        started.append(subprocess.Popen([sys.executable, *arguments], env=environment))
     return started
 
 
@@ -194,21 +186,14 @@ def finish(processes: list[subprocess.Popen[bytes]]) -> None:
         time.sleep(0.2)
 
 
-def alone(folder: Path, num_gpus: int, steps: int | None) -> None:
-    cases = [case._replace(steps=steps or case.steps) for case in ONE]
-    files = [folder / f"{case.precision}.json" for case in cases]
+def alone(num_gpus: int, steps: int | None) -> None:
     waiting = []
-    for number, (case, file) in enumerate(zip(cases, files, strict=True)):
-        waiting += group([case], [number % num_gpus], 29520 + number, file)
+    for number, case in enumerate(ONE):
+        timed = case._replace(steps=steps or case.steps)
+        waiting += group(measuring([timed]), [number % num_gpus], 29520 + number)
         if num_gpus == 1:
             finish(waiting)
     finish(waiting)
-    if all(file.exists() for file in files):
-        wide, narrow = (json.loads(file.read_text()) for file in files)
-        gaps = [abs(a - b) for a, b in zip(wide, narrow, strict=True)]
-        for number in (0, 9, 24, 49, 74, 99):
-            print(f"gpt_124m, step {number + 1}: bf16 {wide[number]:.4f}, fp8 {narrow[number]:.4f}")
-        print(f"largest difference of {LOSSES} losses {max(gaps):.4f}, mean {mean(gaps):.4f}", flush=True)
 
 
 def several(arguments: argparse.Namespace) -> list[Case]:
@@ -230,7 +215,6 @@ def main() -> None:
     parser.add_argument("--options", nargs="+", default=[], help="on several GPUs: further options, as for launch.py")
     parser.add_argument("--commit", default="unknown", help="commit that is measured, for the heading")
     parser.add_argument("--cases", help=argparse.SUPPRESS)
-    parser.add_argument("--losses", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.cases:
         process(arguments)
@@ -240,14 +224,13 @@ def main() -> None:
         parser.error("needs an NVIDIA GPU")
     gpus = f"{num_gpus} x {torch.cuda.get_device_name()}"
     print(f"{gpus}, PyTorch {torch.__version__}, commit {arguments.commit}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="larger_") as folder:
-        if arguments.only in (None, "one"):
-            alone(Path(folder), num_gpus, arguments.steps)
-        chosen = several(arguments)
-        for recipe in ("gpt_1.5b", "llama_8b"):
-            cases = [case for case in chosen if case.recipe == recipe]
-            if num_gpus >= 2 and cases:
-                finish(group(cases, list(range(num_gpus)), 29530 + len(recipe), Path(folder) / "none"))
+    if arguments.only in (None, "one"):
+        alone(num_gpus, arguments.steps)
+    chosen = several(arguments)
+    for recipe in ("gpt_1.5b", "llama_8b"):
+        cases = [case for case in chosen if case.recipe == recipe]
+        if num_gpus >= 2 and cases:
+            finish(group(measuring(cases), list(range(num_gpus)), 29530 + len(recipe)))
 
 
 if __name__ == "__main__":

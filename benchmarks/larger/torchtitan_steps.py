@@ -2,8 +2,8 @@
 
     pip install --no-deps --target titan torchtitan==0.2.2 torchao==0.17.0 torchdata datasets dill multiprocess xxhash
     pip install --no-deps --target titan tomli tyro docstring-parser shtab typeguard
-    python benchmarks/peers/torchtitan_steps.py --titan-path titan --out titan.json
-    python benchmarks/peers/torchtitan_steps.py --titan-path titan --precision bf16 fp8 --checkpointing selective
+    python benchmarks/larger/torchtitan_steps.py --titan-path titan --out titan.json
+    python benchmarks/larger/torchtitan_steps.py --titan-path titan --precision bf16 fp8 --checkpointing selective
 
 torchtitan runs unmodified under torchrun, by its own FSDP and torch.compile, and its rates, memory and parameters are
 those that it logs at each step. Its tokens are random words of a generated text, which another process reads ahead; its
@@ -36,8 +36,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from benchmarks.larger.steps import Case, config_of, trained
 from benchmarks.peers import beside
-from benchmarks.steps.larger import Case, config_of, trained
 from conf.schema import RunConfig
 from trainers.loop.process_group import join
 from trainers.models.gpt import LanguageModel
