@@ -1,7 +1,7 @@
 """Batch normalisation, ReLU and a 3x3 maximum pool as one layer.
 
-Behind the first convolution of a ResNet, the plain layers read or write the largest maps ten times a step. On a GPU,
-Triton kernels normalise while they pool, in both passes, and need four times. The compiler sees them as operators.
+Behind the first convolution of a ResNet, the plain layers read or write the largest maps ten times a step. In compiled
+code on a GPU, Triton kernels normalise while they pool, in both passes, and need five times.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from torch import nn
 class NormReluPool(nn.BatchNorm2d):
     """max_pool2d(relu(norm(maps)), 3, stride=2, padding=1), with the parameters of `norm`, so that weights fit.
 
-    16-bit maps are normalised in float32 and rounded once. On a CPU, in an evaluation, and without a momentum the plain
-    layers compute it.
+    16-bit maps are normalised in float32 and rounded once. The plain layers compute it on a CPU, without the compiler,
+    in an evaluation, and without a momentum.
     """
 
     def forward(self, maps: torch.Tensor) -> torch.Tensor:
         """Map [n, C, height, width] to [n, C, (height + 1) // 2, (width + 1) // 2]."""
-        if not (maps.is_cuda and self.training) or self.momentum is None:
+        if not (torch.compiler.is_compiling() and maps.is_cuda and self.training) or self.momentum is None:
             return F.max_pool2d(F.relu(super().forward(maps)), 3, stride=2, padding=1)
         variance, mean = torch.var_mean(maps.detach().float(), dim=(0, 2, 3), correction=0)
         self._update(mean, variance, maps.numel() // maps.shape[1])
