@@ -6,8 +6,6 @@
 Names are imported on first use, so that `import timetrial` is quick. All other modules are internal.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from timetrial.public_names import __dir__ as __dir__

@@ -1,7 +1,5 @@
 """python -m timetrial: the same as the command `timetrial`."""
 
-from __future__ import annotations
-
 import sys
 
 from timetrial.entry_point import main

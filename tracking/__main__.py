@@ -1,7 +1,5 @@
 """python -m tracking NAME: the commands beside launch.py."""
 
-from __future__ import annotations
-
 import sys
 
 from tracking.base.installation import refuse_python

@@ -7,8 +7,6 @@ from tracking.lightning import time_trial
 with time_trial(target={"accuracy": 0.9}) as trial:  # in your own loop
 """
 
-from __future__ import annotations
-
 from tracking.api import TimeTrial, time_trial
 
 __all__ = ["TimeTrial", "time_trial"]

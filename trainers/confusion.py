@@ -1,7 +1,5 @@
 """Old import path of two names of `timetrial`, kept for one release."""
 
-from __future__ import annotations
-
 from tracking.base import old_paths
 from trainers.ops.confusion.matrix import ConfusionCounter, confusion_cells
 

@@ -1,7 +1,5 @@
 """What limits a run, by the name in its metric's key (see `quantities.bottleneck`)."""
 
-from __future__ import annotations
-
 CAUSES = {
     "data": "waiting for data",
     "host": "the GPU without work from the host",

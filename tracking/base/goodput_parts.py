@@ -1,7 +1,5 @@
 """The parts of the time from a run's submission to its end, by the name in the key (see `quantities.goodput`)."""
 
-from __future__ import annotations
-
 GOODPUT_PARTS = {
     "train": "training",
     "queue": "queue",

@@ -3,8 +3,6 @@
 A part's name is in the key of its metric: see `quantities.init_part` and `quantities.compile_part`.
 """
 
-from __future__ import annotations
-
 # These and `time/compile_sec` add up to `time/init_sec`.
 INIT_PARTS = {
     "launch": "launching",

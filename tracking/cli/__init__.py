@@ -4,8 +4,6 @@ A command has options, and turns an outcome into text, a JSON document and an ex
 command imports them when it runs, so that `--help` and refusals answer at once.
 """
 
-from __future__ import annotations
-
 from tracking.cli.parser import COMMANDS, main
 
 __all__ = ["COMMANDS", "main"]

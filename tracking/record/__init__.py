@@ -4,8 +4,6 @@ Everything else about a run can be made again from this folder. Writers replace 
 that readers never see half of either. This room imports neither MLflow nor PyTorch.
 """
 
-from __future__ import annotations
-
 from tracking.record import (
     attempts,
     checkpoints,
@@ -30,30 +28,8 @@ from tracking.record.run_lock import Running
 from tracking.record.worker_log import WorkerLog
 
 __all__ = [
-    "NOTE_TAG",
-    "UNKNOWN_TAG",
-    "Checkpoint",
-    "ExportedModel",
-    "Failure",
-    "Journal",
-    "Record",
-    "Result",
-    "RunInfo",
-    "Running",
-    "WorkerLog",
-    "attempts",
-    "checkpoints",
-    "documents",
-    "evaluations",
-    "exported_model",
-    "failures",
-    "files",
-    "headline",
-    "journal",
-    "node_records",
-    "part_of_start",
-    "run_folder",
-    "run_lock",
-    "signature",
+    "NOTE_TAG", "UNKNOWN_TAG", "Checkpoint", "ExportedModel", "Failure", "Journal", "Record", "Result", "RunInfo",
+    "Running", "WorkerLog", "attempts", "checkpoints", "documents", "evaluations", "exported_model", "failures",
+    "files", "headline", "journal", "node_records", "part_of_start", "run_folder", "run_lock", "signature",
     "typed_json",
-]
+]  # fmt: skip

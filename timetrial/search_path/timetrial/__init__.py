@@ -4,8 +4,6 @@ A worker may run on another Python, with another torch. Its search path then has
 (tracking/base/installation.py), and modules are found two folders up.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 __path__ = [str(Path(__file__).resolve().parents[2])]

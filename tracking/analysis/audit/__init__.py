@@ -4,8 +4,6 @@ The arithmetic is independent of the report's and imports none of it, so a mista
 It reads the files that a report wrote and the run folders, and nothing else.
 """
 
-from __future__ import annotations
-
 from tracking.analysis.audit.audit import audit
 from tracking.analysis.audit.report_files import audit_folder
 

@@ -1,7 +1,5 @@
 """Compare runs: groups of repeats, estimates, confounding, differences and the gate. It neither draws nor prints."""
 
-from __future__ import annotations
-
 from tracking.analysis.compare import (
     axis_values,
     censoring,
@@ -30,36 +28,8 @@ from tracking.analysis.compare.grouping import DEVICES, Setting, Task, is_stack
 from tracking.analysis.compare.missing import missing
 
 __all__ = [
-    "ALPHA",
-    "DEVICES",
-    "UNTIL_CENSORED",
-    "Best",
-    "BestStack",
-    "Comparison",
-    "Estimate",
-    "Factor",
-    "Factors",
-    "Setting",
-    "Task",
-    "axis_values",
-    "best",
-    "best_of",
-    "best_stacks",
-    "censoring",
-    "compare",
-    "confounding",
-    "diff",
-    "estimate",
-    "estimates",
-    "factors",
-    "gate",
-    "gate_side",
-    "grouping",
-    "is_stack",
-    "kernel_diff",
-    "missing",
-    "non_inferiority",
-    "ranked",
-    "runs_that_would_tell",
-    "speed_up",
-]
+    "ALPHA", "DEVICES", "UNTIL_CENSORED", "Best", "BestStack", "Comparison", "Estimate", "Factor", "Factors", "Setting",
+    "Task", "axis_values", "best", "best_of", "best_stacks", "censoring", "compare", "confounding", "diff", "estimate",
+    "estimates", "factors", "gate", "gate_side", "grouping", "is_stack", "kernel_diff", "missing", "non_inferiority",
+    "ranked", "runs_that_would_tell", "speed_up",
+]  # fmt: skip

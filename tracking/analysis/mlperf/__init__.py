@@ -3,8 +3,6 @@
 A log is made from the run's folder alone.
 """
 
-from __future__ import annotations
-
 from tracking.analysis.mlperf.log import LOG, lines, write
 from tracking.analysis.mlperf.rcp import Convergence, convergence
 from tracking.analysis.mlperf.score import Score, Scored, scores

@@ -3,8 +3,6 @@
 The figures are rows of the CSV files under `references/`, as printed in their sources.
 """
 
-from __future__ import annotations
-
 from tracking.analysis.published import comparison, reference_tables, studies
 
 __all__ = ["comparison", "reference_tables", "studies"]

@@ -4,8 +4,6 @@ Numbers come from `compare`; this room orders them and puts them into words. `au
 of this room.
 """
 
-from __future__ import annotations
-
 from tracking.analysis.report import page, report
 from tracking.analysis.report.pictures import (
     COLOURS,

@@ -4,8 +4,6 @@ Comparisons and reports read runs through this room only, and do not depend on t
 writes.
 """
 
-from __future__ import annotations
-
 from tracking.analysis.results.flat_keys import NONE, differing, flat, relative_change, words
 from tracking.analysis.results.folder_runs import FolderRuns
 from tracking.analysis.results.mlflow_runs import MlflowRuns
@@ -26,25 +24,7 @@ from tracking.analysis.results.runs import (
 from tracking.analysis.results.table import Cell, Table
 
 __all__ = [
-    "BETTER_TAG",
-    "EXPLORING",
-    "NONE",
-    "PAIRED_TAG",
-    "REPEATS",
-    "SEARCH_TAG",
-    "TASK",
-    "UNCOUNTED_TAG",
-    "Cell",
-    "End",
-    "FolderRuns",
-    "MlflowRuns",
-    "Run",
-    "Runs",
-    "Table",
-    "differing",
-    "flat",
-    "newest_attempts",
-    "none_finished",
-    "relative_change",
-    "words",
-]
+    "BETTER_TAG", "EXPLORING", "NONE", "PAIRED_TAG", "REPEATS", "SEARCH_TAG", "TASK", "UNCOUNTED_TAG", "Cell", "End",
+    "FolderRuns", "MlflowRuns", "Run", "Runs", "Table", "differing", "flat", "newest_attempts", "none_finished",
+    "relative_change", "words",
+]  # fmt: skip

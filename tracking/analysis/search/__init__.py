@@ -5,8 +5,6 @@ function of the rules and of the trials in order of their start, so an interrupt
 benchmarks/reports/search_rates.py measures how often its answers are wrong.
 """
 
-from __future__ import annotations
-
 from tracking.analysis.search.answers import Answer, Figure, Ratio, answer, answers
 from tracking.analysis.search.known.caps import cap_of
 from tracking.analysis.search.known.objectives import by_second, front
@@ -14,24 +12,6 @@ from tracking.analysis.search.known.trials import DECIDE, EXPLORE, Axis, Key, Ru
 from tracking.analysis.search.propose import highest_seed, propose, runs_to_first_look
 
 __all__ = [
-    "DECIDE",
-    "EXPLORE",
-    "Answer",
-    "Axis",
-    "Figure",
-    "Key",
-    "Ratio",
-    "Rules",
-    "Scalar",
-    "SearchTrial",
-    "Second",
-    "answer",
-    "answers",
-    "by_second",
-    "cap_of",
-    "front",
-    "highest_seed",
-    "key_of",
-    "propose",
-    "runs_to_first_look",
-]
+    "DECIDE", "EXPLORE", "Answer", "Axis", "Figure", "Key", "Ratio", "Rules", "Scalar", "SearchTrial", "Second",
+    "answer", "answers", "by_second", "cap_of", "front", "highest_seed", "key_of", "propose", "runs_to_first_look",
+]  # fmt: skip

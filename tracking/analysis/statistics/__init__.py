@@ -4,8 +4,6 @@ This room knows neither runs nor metrics. Every formula cites its source. benchm
 tests err.
 """
 
-from __future__ import annotations
-
 from tracking.analysis.statistics.best_of import candidates, corrected, one_sided_level
 from tracking.analysis.statistics.counts import counted, verb
 from tracking.analysis.statistics.more_often import Counts, Often, counts, often
@@ -18,37 +16,8 @@ from tracking.analysis.statistics.t_tests import floored_variance, paired_t_test
 from tracking.analysis.statistics.time_to_event import Share, Times, reached_by, share
 
 __all__ = [
-    "CUT_OFF",
-    "POWER",
-    "Counts",
-    "Needed",
-    "Often",
-    "Pilot",
-    "Share",
-    "Times",
-    "candidates",
-    "corrected",
-    "counted",
-    "counts",
-    "exceeds",
-    "falls_below",
-    "finite",
-    "floored_variance",
-    "holm",
-    "mean_and_standard_error",
-    "often",
-    "olympic_mean",
-    "one_sided_level",
-    "p_sooner",
-    "paired_t_test",
-    "pilot",
-    "pilot_of_pairs",
-    "proven_share",
-    "ratio_bounds",
-    "reached_by",
-    "runs_to_tell",
-    "share",
-    "t_test",
-    "verb",
-    "wins",
-]
+    "CUT_OFF", "POWER", "Counts", "Needed", "Often", "Pilot", "Share", "Times", "candidates", "corrected", "counted",
+    "counts", "exceeds", "falls_below", "finite", "floored_variance", "holm", "mean_and_standard_error", "often",
+    "olympic_mean", "one_sided_level", "p_sooner", "paired_t_test", "pilot", "pilot_of_pairs", "proven_share",
+    "ratio_bounds", "reached_by", "runs_to_tell", "share", "t_test", "verb", "wins",
+]  # fmt: skip

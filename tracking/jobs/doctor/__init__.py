@@ -4,8 +4,6 @@
 deleted again, the disk, the data. `python -m tracking doctor` prints them.
 """
 
-from __future__ import annotations
-
 from tracking.jobs.doctor.examination import Subject, examine
 from tracking.jobs.doctor.finding import Finding
 

@@ -3,8 +3,6 @@
 It imports little: a launcher starts its supervisor before it has imported the rest of itself.
 """
 
-from __future__ import annotations
-
 from tracking.jobs.handover.fork_servers import BEGAN, ENDED, SERVE, STALE, Forks, ForkServers
 from tracking.jobs.handover.forked_worker import ForkedWorker, Started, fork_or_start
 from tracking.jobs.handover.inheritance import Inheritance, set_memory_policy
@@ -12,22 +10,7 @@ from tracking.jobs.handover.lifeline import LAUNCHER, STEP, Lifeline
 from tracking.jobs.handover.supervisor_process import Assignment, SupervisorProcess, ahead, received
 
 __all__ = [
-    "BEGAN",
-    "ENDED",
-    "LAUNCHER",
-    "SERVE",
-    "STALE",
-    "STEP",
-    "Assignment",
-    "ForkServers",
-    "ForkedWorker",
-    "Forks",
-    "Inheritance",
-    "Lifeline",
-    "Started",
-    "SupervisorProcess",
-    "ahead",
-    "fork_or_start",
-    "received",
+    "BEGAN", "ENDED", "LAUNCHER", "SERVE", "STALE", "STEP", "Assignment", "ForkServers", "ForkedWorker", "Forks",
+    "Inheritance", "Lifeline", "Started", "SupervisorProcess", "ahead", "fork_or_start", "received",
     "set_memory_policy",
-]
+]  # fmt: skip

@@ -3,8 +3,6 @@
 A log names no driver or libraries, so such a run has no fingerprint.
 """
 
-from __future__ import annotations
-
 from tracking.jobs.importing.imports import Imported, LogOptions, import_log
 
 __all__ = ["Imported", "LogOptions", "import_log"]

@@ -4,8 +4,6 @@ A node trains, samples itself into its own journal, and ends with the other node
 process, so little is imported before the worker has started.
 """
 
-from __future__ import annotations
-
 from tracking.jobs.node import machine_shares, outcome, scheduler_endings, signals, slurm, ticket, worker_process
 from tracking.jobs.node.interruption import AGAIN
 from tracking.jobs.node.machine_shares import Share, keep_to_share
@@ -17,21 +15,6 @@ from tracking.jobs.node.supervisor import join, supervise
 from tracking.jobs.node.ticket import Ticket
 
 __all__ = [
-    "AGAIN",
-    "Interrupted",
-    "JobState",
-    "Share",
-    "Ticket",
-    "join",
-    "keep_to_share",
-    "machine_shares",
-    "outcome",
-    "preparing",
-    "reopen",
-    "scheduler_endings",
-    "signals",
-    "slurm",
-    "supervise",
-    "ticket",
-    "worker_process",
-]
+    "AGAIN", "Interrupted", "JobState", "Share", "Ticket", "join", "keep_to_share", "machine_shares", "outcome",
+    "preparing", "reopen", "scheduler_endings", "signals", "slurm", "supervise", "ticket", "worker_process",
+]  # fmt: skip

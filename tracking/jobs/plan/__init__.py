@@ -3,8 +3,6 @@
 All jobs of a sweep are planned before its first job runs.
 """
 
-from __future__ import annotations
-
 from tracking.jobs.plan import (
     earlier_runs,
     ordering,

@@ -3,8 +3,6 @@
 Slurm is reached through its own commands only.
 """
 
-from __future__ import annotations
-
 from tracking.jobs.queues import batch_script
 from tracking.jobs.queues.follow_later import follow
 from tracking.jobs.queues.launcher import Launcher

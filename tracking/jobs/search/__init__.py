@@ -1,7 +1,5 @@
 """A search of settings, run as a sweep: results so far choose the next jobs. It ends with an answer."""
 
-from __future__ import annotations
-
 from tracking.jobs.search.fitting_values import checked_request
 from tracking.jobs.search.search_jobs import SearchJobs
 from tracking.jobs.search.search_request import search_of

@@ -3,8 +3,6 @@
 Every command that acts on a folder asks here first.
 """
 
-from __future__ import annotations
-
 from tracking.jobs.trust import ownership
 
 __all__ = ["ownership"]

@@ -3,8 +3,6 @@
 Both read only run folders, so they work on any host that sees these.
 """
 
-from __future__ import annotations
-
 from tracking.jobs.watch import screen
 from tracking.jobs.watch.alerts import Alerts
 from tracking.jobs.watch.live_run import LiveRun

@@ -3,8 +3,6 @@
 The launcher imports this room, so it needs no PyTorch.
 """
 
-from __future__ import annotations
-
 from tracking.jobs.worker_command.command import ALL_IMPORTS, LAUNCHER, WorkerCommand, run_module, worker_command
 from tracking.jobs.worker_command.workload_module import check_workload
 

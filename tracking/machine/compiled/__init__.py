@@ -3,8 +3,6 @@
 The file's content is executed. So it is signed, and a file with another user's signature is refused.
 """
 
-from __future__ import annotations
-
 from tracking.machine.compiled.exporting import export
 from tracking.machine.compiled.identity import identity
 from tracking.machine.compiled.importing import import_file

@@ -3,8 +3,6 @@
 Every worker takes the fingerprint once, and it becomes the run's tags. Unknown values are absent.
 """
 
-from __future__ import annotations
-
 from tracking.machine.environment import (
     fingerprint,
     gpm,
@@ -36,36 +34,9 @@ from tracking.machine.environment.mlflow_import import importing_mlflow
 from tracking.machine.environment.written_by_others import OthersWriteError, check_tree, check_way, link_of_others
 
 __all__ = [
-    "BYTECODE",
-    "COMPUTING_VARIABLES",
-    "Collector",
-    "OthersWriteError",
-    "Sources",
-    "available_bytes",
-    "bytecode_variables",
-    "cache",
-    "check_cache",
-    "check_tree",
-    "check_way",
-    "compiler_folders",
-    "compiler_variables",
-    "cpu_model",
-    "distrust",
-    "fingerprint",
-    "format_table",
-    "gpm",
-    "gpu_counters",
-    "importing_mlflow",
-    "inductor_folder",
-    "is_trusted",
-    "libraries",
-    "link_of_others",
-    "nvidia_smi",
-    "nvml",
-    "own_sources",
-    "private_folder",
-    "processes",
-    "remove_scratch",
-    "repository",
-    "topology",
-]
+    "BYTECODE", "COMPUTING_VARIABLES", "Collector", "OthersWriteError", "Sources", "available_bytes",
+    "bytecode_variables", "cache", "check_cache", "check_tree", "check_way", "compiler_folders", "compiler_variables",
+    "cpu_model", "distrust", "fingerprint", "format_table", "gpm", "gpu_counters", "importing_mlflow",
+    "inductor_folder", "is_trusted", "libraries", "link_of_others", "nvidia_smi", "nvml", "own_sources",
+    "private_folder", "processes", "remove_scratch", "repository", "topology",
+]  # fmt: skip

@@ -3,8 +3,6 @@
 If two threads deadlock in such imports, Python lets one continue with a half-initialised module, which fails.
 """
 
-from __future__ import annotations
-
 import threading
 
 importing_mlflow = threading.Lock()

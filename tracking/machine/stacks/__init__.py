@@ -5,8 +5,6 @@
 `container` plans its container.
 """
 
-from __future__ import annotations
-
 from tracking.machine.stacks import container, container_images, uv_environment
 from tracking.machine.stacks.check import (
     Judged,
@@ -28,28 +26,7 @@ from tracking.machine.stacks.releases import MIN_DRIVER
 from tracking.machine.stacks.verdict import Verdict, judge, verdict_table
 
 __all__ = [
-    "MIN_DRIVER",
-    "Interpreter",
-    "Judged",
-    "Mount",
-    "RefusedStacks",
-    "Verdict",
-    "by_name",
-    "check_promise",
-    "check_verdicts",
-    "container",
-    "container_images",
-    "declared",
-    "image_of",
-    "judge",
-    "judge_all",
-    "make_all",
-    "needed_by",
-    "needs",
-    "probe",
-    "python_of",
-    "ready",
-    "summary",
-    "uv_environment",
-    "verdict_table",
-]
+    "MIN_DRIVER", "Interpreter", "Judged", "Mount", "RefusedStacks", "Verdict", "by_name", "check_promise",
+    "check_verdicts", "container", "container_images", "declared", "image_of", "judge", "judge_all", "make_all",
+    "needed_by", "needs", "probe", "python_of", "ready", "summary", "uv_environment", "verdict_table",
+]  # fmt: skip

@@ -3,8 +3,6 @@
 Samples are taken beside the worker, never in it. A sensor that fails is left out of the sample.
 """
 
-from __future__ import annotations
-
 from tracking.machine.usage.co_tenants import CoTenants, compute_processes_of
 from tracking.machine.usage.system_metrics import SystemMetrics, SystemMetricsThread
 

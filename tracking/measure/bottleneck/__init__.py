@@ -4,8 +4,6 @@ All of it is computed from a run's measurements, and from ceilings measured on t
 measurement is not named. docs/bottleneck.md has the rules.
 """
 
-from __future__ import annotations
-
 from tracking.measure.bottleneck import ceilings, goodput, possible, roofline, slow_rank
 from tracking.measure.bottleneck.advice import alone_first, first_try, shared_cores
 from tracking.measure.bottleneck.ceilings import Ceilings

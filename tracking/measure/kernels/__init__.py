@@ -4,8 +4,6 @@ PyTorch's profiler writes a trace in the Trace Event Format, which Perfetto show
 document alone, without the GPU. On a CPU, the innermost operators take the place of kernels.
 """
 
-from __future__ import annotations
-
 from tracking.measure.kernels import merged_trace, program_trace
 from tracking.measure.kernels.profile import (
     KERNELS,

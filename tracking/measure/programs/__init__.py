@@ -4,8 +4,6 @@ Pure: lines of text in, records out. A program writes MLPerf's log, text that re
 our journal. Logs written elsewhere become runs in the same way.
 """
 
-from __future__ import annotations
-
 from tracking.measure.programs import checked_values
 from tracking.measure.programs.declared_patterns import DeclaredPatterns, compile_pattern
 from tracking.measure.programs.journal_lines import parse_record
@@ -19,27 +17,8 @@ from tracking.measure.programs.training_events import TrainingEvents
 from tracking.measure.programs.wall_clock import WallClock
 
 __all__ = [
-    "EVALUATIONS",
-    "NO_STOP",
-    "RUN_EDGES",
-    "SUCCESS",
-    "Benchmark",
-    "DeclaredPatterns",
-    "Entry",
-    "EvaluationInterval",
-    "LineSplitter",
-    "MLPerfLog",
-    "MetricJoiner",
-    "SkippedLines",
-    "TrainingEvents",
-    "WallClock",
-    "by_our_names",
-    "checked_values",
-    "compile_pattern",
-    "is_torn",
-    "metric_of",
-    "parse_entry",
-    "parse_record",
-    "program_tags",
+    "EVALUATIONS", "NO_STOP", "RUN_EDGES", "SUCCESS", "Benchmark", "DeclaredPatterns", "Entry", "EvaluationInterval",
+    "LineSplitter", "MLPerfLog", "MetricJoiner", "SkippedLines", "TrainingEvents", "WallClock", "by_our_names",
+    "checked_values", "compile_pattern", "is_torn", "metric_of", "parse_entry", "parse_record", "program_tags",
     "read_log",
-]
+]  # fmt: skip

@@ -4,8 +4,6 @@ Marks on the device's timeline are read a window later, like those of a step's s
 provide only its optimizer and its loader.
 """
 
-from __future__ import annotations
-
 from tracking.measure.steps import first_process, rank_parts
 from tracking.measure.steps.host_watch import HostWatch
 from tracking.measure.steps.loader_marks import batches

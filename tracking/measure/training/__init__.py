@@ -24,21 +24,9 @@ if TYPE_CHECKING:
     from tracking.measure.training.ranks import Ranks as Ranks
 
 __all__ = [
-    "EvaluationPlan",
-    "ExchangeTimer",
-    "MeasuringCallback",
-    "Meter",
-    "NonFiniteLoss",
-    "Ranks",
-    "classify",
-    "clock",
-    "epochs_trained",
-    "plan_evaluations",
-    "spans",
-    "start_times",
-    "summary",
-    "throughput",
-]
+    "EvaluationPlan", "ExchangeTimer", "MeasuringCallback", "Meter", "NonFiniteLoss", "Ranks", "classify", "clock",
+    "epochs_trained", "plan_evaluations", "spans", "start_times", "summary", "throughput",
+]  # fmt: skip
 WITH_TORCH = {
     "ExchangeTimer": "exchange",
     "Meter": "meter",

@@ -5,8 +5,6 @@ credentials, creates new databases, and links to MLflow's pages. Functions impor
 takes seconds.
 """
 
-from __future__ import annotations
-
 from tracking.store.server import connection
 from tracking.store.server.database import open_client
 from tracking.store.server.models import check_models
@@ -23,24 +21,7 @@ from tracking.store.server.ui_links import compare_link, experiment_link, run_li
 from tracking.store.server.uris import absolute_uri, artifact_root, default_uri, option_uri
 
 __all__ = [
-    "ENVIRONMENT",
-    "PatientClient",
-    "TrackingRefused",
-    "TrackingUnavailable",
-    "absolute_uri",
-    "artifact_root",
-    "artifact_store",
-    "as_tracking_errors",
-    "check_models",
-    "check_server",
-    "compare_link",
-    "connection",
-    "default_uri",
-    "experiment_link",
-    "open_client",
-    "option_uri",
-    "run_link",
-    "search_link",
-    "ui_command",
-    "view_link",
-]
+    "ENVIRONMENT", "PatientClient", "TrackingRefused", "TrackingUnavailable", "absolute_uri", "artifact_root",
+    "artifact_store", "as_tracking_errors", "check_models", "check_server", "compare_link", "connection", "default_uri",
+    "experiment_link", "open_client", "option_uri", "run_link", "search_link", "ui_command", "view_link",
+]  # fmt: skip

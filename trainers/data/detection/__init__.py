@@ -1,7 +1,5 @@
 """Detection data: COCO and drawn objects from files, or generated ones, cropped and resized as a view says."""
 
-from __future__ import annotations
-
 from tracking.base import old_paths
 from trainers.data.detection.data import CocoData, coco, shapes
 

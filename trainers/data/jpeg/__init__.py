@@ -1,7 +1,5 @@
 """Decodes JPEG files ahead of the training, on the CPU without Python's GIL, or on the GPU."""
 
-from __future__ import annotations
-
 from trainers.data.jpeg.file import decode_file, read_file
 from trainers.data.jpeg.reader import Decoded, JpegReader, generated, threads_per_process
 

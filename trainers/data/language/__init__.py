@@ -1,7 +1,5 @@
 """Sequences of tokens for language models: llm.c's shards, text, Python sources, and a generated language."""
 
-from __future__ import annotations
-
 from trainers.data.language.code import code
 from trainers.data.language.data import LanguageData
 from trainers.data.language.generated import grammar

@@ -1,7 +1,5 @@
 """Prints a share of the picks as bytes: python -m trainers.data.latent_factors --size 1000000 --share 0/2."""
 
-from __future__ import annotations
-
 import sys
 
 from trainers.data.cached.work_shares import share_parser

@@ -3,8 +3,6 @@
 A sample is a pair of user and item, either with a rating (a positive) or without one (a negative).
 """
 
-from __future__ import annotations
-
 from trainers.data.ratings.data import RatingsData, movielens, ratings
 from trainers.data.ratings.synthetic import SyntheticRatings
 

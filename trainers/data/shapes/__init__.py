@@ -1,7 +1,5 @@
 """Drawn images of shapes with exact annotations, made once and cached."""
 
-from __future__ import annotations
-
 from trainers.data.shapes.generated_files import ensure
 
 __all__ = ["ensure"]

@@ -1,7 +1,5 @@
 """Pairs of sentences in two languages, WMT's files or generated ones: their subword ids, and batches in tokens."""
 
-from __future__ import annotations
-
 from trainers.data.text.bleu import BleuCounter
 from trainers.data.text.data import Held, TextData, TextView
 from trainers.data.text.numbers import numbers

@@ -1,7 +1,5 @@
 """Files of tokens in llm.c's format: reads them, and makes them from text, once, in several processes."""
 
-from __future__ import annotations
-
 from trainers.data.tokens.byte_pairs import BytePairs
 from trainers.data.tokens.making import Made, Source, escaped, made_tokens
 from trainers.data.tokens.shards import GPT2, LLAMA3, TokenFile, token_files, write_tokens

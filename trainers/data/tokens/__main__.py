@@ -1,7 +1,5 @@
 """Converts a share of a text to tokens: python -m trainers.data.tokens --folder FOLDER --share 0/2."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -4,8 +4,6 @@ torchrun's agent forks one process a device, and each runs trainers.loop.train. 
 top: the agent imports it once, before it forks.
 """
 
-from __future__ import annotations
-
 from trainers.loop.worker.agent import main
 from trainers.loop.worker.signal_deaths import die_with
 

@@ -1,7 +1,5 @@
 """GNMT, a recurrent translator, and smaller sizes of it."""
 
-from __future__ import annotations
-
 from trainers.models.gnmt.module import WORKLOAD, GnmtTranslator
 
 __all__ = ["WORKLOAD", "GnmtTranslator"]

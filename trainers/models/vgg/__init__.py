@@ -1,7 +1,5 @@
 """The VGG-like CNN of the Fashion-MNIST study."""
 
-from __future__ import annotations
-
 from trainers.models.vgg.module import WORKLOAD, Vgg, forward_loss
 
 __all__ = ["WORKLOAD", "Vgg", "forward_loss"]

@@ -3,8 +3,6 @@
 Its sentences are compared with those that these numbers make.
 """
 
-from __future__ import annotations
-
 from tracking.analysis.audit.answers.answer import check
 
 __all__ = ["check"]

@@ -4,8 +4,6 @@ It is independent of tracking.analysis.statistics, which reports use. The rest o
 the journals and from the report.
 """
 
-from __future__ import annotations
-
 from tracking.analysis.audit.arithmetic.block_tests import BlockTable
 from tracking.analysis.audit.arithmetic.censored_means import Moments, Observations, moments_of, ratio, wilson
 from tracking.analysis.audit.arithmetic.chosen_best import Wanted, factor_bounds, level, would_tell
@@ -23,30 +21,7 @@ from tracking.analysis.audit.arithmetic.t_tests import interval_of_mean
 from tracking.analysis.audit.arithmetic.texts import close, is_invalid, says, text_of
 
 __all__ = [
-    "EXACT",
-    "BlockTable",
-    "Moments",
-    "Observations",
-    "PairTest",
-    "Wanted",
-    "close",
-    "corrected",
-    "difference_p",
-    "factor_bounds",
-    "interval_of_mean",
-    "is_invalid",
-    "level",
-    "meets",
-    "moments_of",
-    "pair_of",
-    "ratio",
-    "says",
-    "sooner_p",
-    "step",
-    "text_of",
-    "tolerance",
-    "untested",
-    "wilson",
-    "without_shares",
-    "would_tell",
-]
+    "EXACT", "BlockTable", "Moments", "Observations", "PairTest", "Wanted", "close", "corrected", "difference_p",
+    "factor_bounds", "interval_of_mean", "is_invalid", "level", "meets", "moments_of", "pair_of", "ratio", "says",
+    "sooner_p", "step", "text_of", "tolerance", "untested", "wilson", "without_shares", "would_tell",
+]  # fmt: skip

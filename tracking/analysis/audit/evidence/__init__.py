@@ -3,8 +3,6 @@
 It reads run folders, and the options of the report.
 """
 
-from __future__ import annotations
-
 from tracking.analysis.audit.evidence import headings, selection, trees
 from tracking.analysis.audit.evidence.content import Content, Rows, facts_of, mean_of, these
 from tracking.analysis.audit.evidence.evidence import (

@@ -3,8 +3,6 @@
 Like the rest of the audit, it shares no arithmetic with the report.
 """
 
-from __future__ import annotations
-
 from tracking.analysis.audit.questions.asked_tables import gain_of, over, shapes, within
 from tracking.analysis.audit.questions.gains import gains, gaps, jobs, traffic
 from tracking.analysis.audit.questions.systems import systems

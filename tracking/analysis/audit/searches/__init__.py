@@ -3,8 +3,6 @@
 Exploring's own choices are not recomputed: the settings that it proposed, and the cost of a grid.
 """
 
-from __future__ import annotations
-
 from tracking.analysis.audit.searches.search_answer import check
 
 __all__ = ["check"]

@@ -3,8 +3,6 @@
 `Plotter` makes them. Every picture keeps the data that it was drawn from, to be written beside it.
 """
 
-from __future__ import annotations
-
 from tracking.analysis.report.pictures import roofline_chart
 from tracking.analysis.report.pictures.charts import beside_lines
 from tracking.analysis.report.pictures.drawing import COLOURS, LINES, MARKERS, Point, new_figure, plain, png
@@ -13,7 +11,6 @@ from tracking.analysis.report.pictures.plot_data import COST, TIME, as_point, bo
 from tracking.analysis.report.pictures.plots import Plotter
 
 __all__ = [
-    "COLOURS", "COST", "LINES", "MARKERS", "TIME", "Panel", "Plot", "Plotter", "Point", "as_point",
-    "beside_lines", "bounds_of", "drawn",
-    "new_figure", "plain", "png", "roofline_chart",
+    "COLOURS", "COST", "LINES", "MARKERS", "TIME", "Panel", "Plot", "Plotter", "Point", "as_point", "beside_lines",
+    "bounds_of", "drawn", "new_figure", "plain", "png", "roofline_chart",
 ]  # fmt: skip

@@ -3,8 +3,6 @@
 Each sentence is a template filled from a record of numbers, so that an audit can recompute it.
 """
 
-from __future__ import annotations
-
 from tracking.analysis.report.sentences.answer import answer, spent
 from tracking.analysis.report.sentences.beside_answer import beside, goodput
 from tracking.analysis.report.sentences.table_sentences import (
