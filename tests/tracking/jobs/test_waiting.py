@@ -15,9 +15,8 @@ from conf.schema import RunConfig
 from tests.support.composing import composed
 from tracking.base import quantities
 from tracking.base.event_stream import EventStream
-from tracking.jobs.follow.earlier_starts import EarlierStart, earlier_starts
 from tracking.jobs.follow.progress import RunProgress
-from tracking.jobs.follow.waiting import Waiting
+from tracking.jobs.follow.waiting import EarlierStart, Waiting, earlier_starts
 from tracking.jobs.node import Ticket
 from tracking.jobs.plan import Job
 from tracking.jobs.queues.following import Following

@@ -16,7 +16,6 @@ from tracking.analysis.search.costs import block_cost, spent
 from tracking.analysis.search.finalists import finalists, finalists_of_all
 from tracking.analysis.search.known.objectives import views
 from tracking.analysis.search.known.trials import DECIDE, EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
-from tracking.analysis.search.spending import levels
 
 
 @dataclass(frozen=True)
@@ -172,3 +171,14 @@ def best_of_groups(rules: Rules, blocks: Blocks, members: Sequence[Key]) -> dict
         if blocks.times(key).reached:
             best.setdefault(rules.group_of(dict(key)), key)
     return {group: best[group] for group in rules.groups if group in best}
+
+
+def levels(looks: Sequence[int], alpha: float) -> list[float]:
+    """The level of each look: the increase of the spending function alpha x blocks / all blocks.
+
+    The error may be spent as a function of the information (Lan and DeMets 1983, Biometrika 70, 659-663; this function
+    is the one with rho = 1 of Kim and DeMets 1987, Biometrika 74, 149-154). By Bonferroni's inequality, the sum of the
+    levels bounds the error for any dependence of the looks. Their joint distribution would allow a little more.
+    """
+    spent = [alpha * look / looks[-1] for look in looks]
+    return [total - before for total, before in zip(spent, [0.0, *spent], strict=False)]

@@ -5,15 +5,19 @@ An estimate is the median of earlier runs in the same `runs_dir`.
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from conf.schema import RunConfig
 from tracking.base import quantities
-from tracking.jobs.follow.earlier_starts import EarlierStart, earlier_starts
-from tracking.record import Record
+from tracking.jobs.plan import earlier_runs
+from tracking.record import Record, Result, run_folder
 
 # By the event that begins a part: its label, and the metric of its time.
 PARTS = {
@@ -30,6 +34,40 @@ END = "run_start"
 COMPILING = "compiling"  # the event before the first compilation, with the number of cached graphs
 SHOWN_SEC = 1.0  # a part is shown once it has taken so long
 FIRST_LINE_SEC = 10.0  # without a terminal, a line after this time and after each doubling
+
+
+@dataclass(frozen=True)
+class EarlierStart:
+    """`facts` are those of `Result.start`, and `seconds` the run's `time/*` metrics."""
+
+    facts: dict[str, Any]
+    seconds: dict[str, float]
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether the run compiled at least one graph that was not cached."""
+        return bool(self.facts.get("num_compiled"))
+
+
+def earlier_starts(runs_dir: Path) -> list[EarlierStart]:
+    """Starts of the newest finished runs; unreadable folders are skipped."""
+    return list(islice(_starts(runs_dir), earlier_runs.MOST_RUNS))
+
+
+def _starts(runs_dir: Path) -> Iterator[EarlierStart]:
+    for folder in islice(earlier_runs.newest_first(runs_dir), earlier_runs.MOST_FOLDERS):
+        with suppress(OSError, ValueError):
+            result = run_folder.read_result(folder)
+            if result is not None and result.status == "finished" and result.start:
+                yield EarlierStart(result.start, _seconds(result))
+
+
+def _seconds(result: Result) -> dict[str, float]:
+    return {
+        key: float(value)
+        for key, value in result.metrics.items()
+        if key.startswith(quantities.TIME) and isinstance(value, int | float) and math.isfinite(value)
+    }
 
 
 class Waiting:

@@ -7,6 +7,8 @@ is printed, further ones are not. Files in the folder mark the alerts that were 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,14 +22,15 @@ from rich.console import Console
 from conf.launch_options import AlertConfig
 from tracking.base import quantities, secrets
 from tracking.jobs.plan import Job, sweep_summary
-from tracking.jobs.watch import alert_command, sent_alerts
+from tracking.jobs.watch import alert_command
 from tracking.jobs.watch.signs import Signs, past_rates, slower
-from tracking.record import Record, attempts, failures, headline
+from tracking.record import Record, attempts, failures, files, headline, journal, run_folder
 
 AT_ONCE = 4  # concurrent commands; further ones wait
 KILLED_SEC = 2.0  # upper limit for killed commands to end
 VERSION = 1
 ON_PURPOSE = ("search", *failures.INTERRUPTED)
+NAME = ".alert.{kind}.{number}"  # never an artifact, as all names with a dot first
 
 
 class Alerts:
@@ -84,7 +87,7 @@ class Alerts:
         num_finished = sum(job.finished for job in jobs)
         words = f"sweep {folder.name}: {num_finished} of {len(jobs)} jobs finished"
         facts = {"name": folder.name, "folder": str(folder), "jobs": rows}
-        if sent_alerts.is_new_of_sweep(folder, "sweep_ended", jobs):
+        if is_new_of_sweep(folder, "sweep_ended", jobs):
             self._start(self._run, alert, "sweep_ended", words, facts, self._stop)
 
     def close(self, interrupted: bool = False) -> None:
@@ -129,7 +132,7 @@ class Alerts:
     def _run_of_job(self, job: Job, kind: str, words: str, facts: Mapping[str, Any], time_ms: int, stop: Event) -> None:
         if stop.is_set():
             return
-        is_new = job.folder is None or sent_alerts.is_new_of_run(job.folder, kind, time_ms)
+        is_new = job.folder is None or is_new_of_run(job.folder, kind, time_ms)
         if is_new and (id(job), kind) not in self._told:
             self._told.add((id(job), kind))
             self._run(job.config.alert, kind, words, facts, stop)
@@ -157,3 +160,47 @@ class Alerts:
 def outcome_of(job: Job) -> str:
     """A job's outcome in a line; `not run` for one that an interruption left without a result."""
     return sweep_summary.outcome(job) if job.result else sweep_summary.status(job)
+
+
+def is_new_of_run(folder: Path, kind: str, time_ms: int) -> bool:
+    """Whether an alert of the attempt at this time was not sent before. It counts as sent from now on.
+
+    The attempt follows from the journal, and not from what the caller has read: a launcher that resumes a run reads
+    the journal from there on, and a follower reads all of it.
+    """
+    try:
+        events = journal.events(folder / run_folder.JOURNAL)
+    except (OSError, ValueError):
+        return True
+    attempt = 1 + sum(event.key == attempts.RESUME and event.time_ms <= time_ms for event in events)
+    return _is_new(folder / NAME.format(kind=kind, number=attempt))
+
+
+def is_new_of_sweep(folder: Path, kind: str, jobs: Sequence[Job]) -> bool:
+    """Whether an alert of a sweep with these ends of its jobs was not sent before. It counts as sent from now on.
+
+    A sweep that is resumed gets other ends if it runs a job.
+    """
+    ends = sorted(str(_end(job)) for job in jobs)
+    digest = hashlib.sha256(json.dumps(ends).encode()).hexdigest()[:16]
+    return _is_new(folder / NAME.format(kind=kind, number=digest))
+
+
+def _end(job: Job) -> tuple[str, str, int]:
+    """The job's newest folder, its status, and when it failed."""
+    failure = job.result.failure if job.result else None
+    return (
+        job.folder.name if job.folder else job.name,
+        job.result.status if job.result else "",
+        failure.time_ms if failure else 0,
+    )
+
+
+def _is_new(mark: Path) -> bool:
+    try:
+        files.opened(mark, "x").close()  # Of two processes, one makes the file.
+    except FileExistsError:
+        return False
+    except OSError:
+        return True
+    return True

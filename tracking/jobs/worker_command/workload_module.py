@@ -8,8 +8,9 @@ from importlib.machinery import ModuleSpec
 from conf.schema import ConfigError, RunConfig
 from tracking.base import installation
 from tracking.jobs.worker_command.constructor import spec_of
-from tracking.jobs.worker_command.host_memory import check_host_memory
 from tracking.jobs.worker_command.hparam_checks import check_dataset_options, check_hparams
+from tracking.machine.environment import available_bytes
+from tracking.request.gpu_memory import WORKLOAD_PREFIX, estimated_memory
 
 # A module with one of these makes names while it is imported, so only the worker can tell.
 MAKES_NAMES = re.compile(
@@ -59,3 +60,22 @@ def missing(module: str, name: str) -> str:
     if MAKES_NAMES.search(source) or re.search(rf"\b{re.escape(name)}\b", source):
         return ""
     return f"{module} has no {name}"
+
+
+def check_host_memory(config: RunConfig) -> None:
+    """Raise ConfigError if weights, gradients and optimizer state exceed the free memory.
+
+    Linux would kill the run, or another process, while the model is made. Activations are left out: on CPUs their size
+    is not measured.
+    """
+    if not config.model.workload.startswith(WORKLOAD_PREFIX) or config.on_gpu() or config.cluster.kind != "none":
+        return
+    estimate = estimated_memory(config, config.strategy, config.world_size())
+    if estimate is None:
+        return
+    needed = config.cpu_processes * (estimate.parameters + estimate.gradients + estimate.optimizer)
+    if needed > (free := available_bytes()):
+        raise ConfigError(
+            f"model={config.model.name}: its weights, gradients and optimizer state take {needed / 1e9:,.1f} GB, and"
+            f" this machine has {free / 1e9:,.1f} GB free. Next: give a smaller size or recipe, or gpus="
+        )

@@ -18,13 +18,13 @@ from tests.tracking.analysis.search.searches import AXES, ended, noisy, searched
 from tracking.analysis.search import Answer, Axis, Rules, SearchTrial, answer, cap_of
 from tracking.analysis.search.blocks import Blocks, survivors
 from tracking.analysis.search.costs import grid_cost
+from tracking.analysis.search.deciding import levels
 from tracking.analysis.search.exploring.neighbours import neighbours
 from tracking.analysis.search.exploring.optuna_proposals import proposals
 from tracking.analysis.search.finalists import finalists
 from tracking.analysis.search.known.censored import expected_beyond, mean_beyond
 from tracking.analysis.search.known.explored import expectations, noise
 from tracking.analysis.search.known.trials import Key
-from tracking.analysis.search.spending import levels
 
 RULES = Rules(AXES)
 RATE = (Axis("lr", low=0.001, high=0.1, log=True),)

@@ -6,7 +6,7 @@ import pytest
 
 from conf.schema import ConfigError, RunConfig
 from tests.support.composing import EIGHT_GPUS, composed
-from tracking.jobs.worker_command import check_workload, host_memory
+from tracking.jobs.worker_command import check_workload, workload_module
 from tracking.request import checks
 
 MODEL = ("model=llama", "recipe=llama_1b", "dataset=synthetic", "precision=bf16")
@@ -23,10 +23,10 @@ def test_weights_gradients_and_state_must_fit_into_the_free_memory(
 ) -> None:
     config = checked("gpus=0", f"cpu_processes={processes}", f"strategy={strategy}")
     least = copies * 3 * 4 * PARAMETERS  # of a weight at least itself, its gradient and a momentum, in float32
-    monkeypatch.setattr(host_memory, "available_bytes", lambda: least)
+    monkeypatch.setattr(workload_module, "available_bytes", lambda: least)
     with pytest.raises(ConfigError, match=r"^model=llama: its weights, gradients and optimizer state take .* GB free"):
         check_workload(config)
-    monkeypatch.setattr(host_memory, "available_bytes", lambda: least * 4 // 3)
+    monkeypatch.setattr(workload_module, "available_bytes", lambda: least * 4 // 3)
     check_workload(config)
 
 
@@ -34,5 +34,5 @@ def test_weights_gradients_and_state_must_fit_into_the_free_memory(
 def test_the_memory_of_other_machines_and_of_gpus_is_not_this_ones(
     monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(host_memory, "available_bytes", lambda: 0)
+    monkeypatch.setattr(workload_module, "available_bytes", lambda: 0)
     check_workload(checked(*words))

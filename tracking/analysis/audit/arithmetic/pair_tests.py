@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import numpy
 
 from conf.metric import HIGHER
-from tracking.analysis.audit.arithmetic import fisher_test
 from tracking.analysis.audit.arithmetic.censored_means import Observations
 from tracking.analysis.audit.arithmetic.rank_test import p_by_ranks, won
 from tracking.analysis.audit.arithmetic.t_tests import p_below, p_below_bounds, p_below_in_pairs
 
 NEAR = 1e-9  # p-values and means that are closer than this may be in either order
+Table = tuple[int, int, int, int, float]  # reached and n of one setting, of the other; and by when
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class PairTest:
     p: float | None
     turned: PairTest | None = None
     often: str = ""
-    counts: fisher_test.Table | None = None
-    ways: tuple[fisher_test.Table, ...] = ()
+    counts: Table | None = None
+    ways: tuple[Table, ...] = ()
     often_p: float | None = None
     corrected: float | None = None
     often_corrected: float | None = None
@@ -148,17 +148,44 @@ def sooner_p(sooner: Observations, later: Observations) -> float | None:
 
 
 def _with_shares(pair: PairTest, name: str, first: Observations, other: str, second: Observations) -> PairTest:
-    tables = fisher_test.tables(first, second)
-    if min(tables[0][1], tables[0][3]) < 2:
+    both = fisher_tables(first, second)
+    if min(both[0][1], both[0][3]) < 2:
         return pair
-    p_values = [fisher_test.p_value(table) for table in tables]
+    p_values = [fisher_p(table) for table in both]
     ahead = p_values[0] <= p_values[1]
-    ways = tuple(table for table, p in zip(tables, p_values, strict=True) if _equal(p, min(p_values)))
+    ways = tuple(table for table, p in zip(both, p_values, strict=True) if _equal(p, min(p_values)))
     return replace(
-        pair, often=name if ahead else other, counts=tables[not ahead], ways=ways, often_p=min(1.0, 2 * min(p_values))
+        pair, often=name if ahead else other, counts=both[not ahead], ways=ways, often_p=min(1.0, 2 * min(p_values))
     )
 
 
 def corrected(ranked: Sequence[float], p: float) -> float:
     """Holm: the largest of (number of tests not yet rejected) x p over this and all smaller p-values."""
     return min(1.0, max((len(ranked) - place) * value for place, value in enumerate(ranked) if value <= p))
+
+
+def fisher_tables(first: Observations, second: Observations) -> tuple[Table, Table]:
+    """The counts at the earliest time at which a run of either side had spent its budget; beginning with each side.
+
+    Runs that were stopped before that time, or that missed the target at an unknown time, are not counted.
+    """
+    by = min((when for side in (first, second) for when in side.missed if when > 0), default=math.inf)
+    (arrived, n), (other_arrived, m) = ((_arrived(side, by), _known(side, by)) for side in (first, second))
+    return (arrived, n, other_arrived, m, by), (other_arrived, m, arrived, n, by)
+
+
+def _arrived(side: Observations, by: float) -> int:
+    return sum(number <= by for number in side.numbers)
+
+
+def _known(side: Observations, by: float) -> int:
+    spent = sum(when > 0 for when in side.missed)
+    return len(side.numbers) + spent + side.never + sum(when >= by for when in side.stopped)
+
+
+def fisher_p(counts: Table) -> float:
+    """The one-sided p-value: the first setting reaches the target so often or more, by chance, given the total."""
+    reached, n, other, m, _ = counts
+    total = reached + other
+    ways = sum(math.comb(n, first) * math.comb(m, total - first) for first in range(reached, min(total, n) + 1))
+    return ways / math.comb(n + m, total)
