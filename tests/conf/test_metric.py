@@ -15,7 +15,7 @@ from conf.schema import ConfigError, RunConfig
 from tests.support import studied
 from tests.support.composing import EIGHT_GPUS, ROOT, composed
 from tracking.request import checks
-from tracking.request.metric_checks import check_best, check_directions
+from tracking.request.evaluation_checks import check_best, check_directions
 
 NAMES = ("fid", "bits_per_byte", "val_loss_epoch", "latency_ms", "exact_answer", "power")
 

@@ -17,8 +17,7 @@ from tracking.request.batch_checks import (
     with_values_by_gpus,
 )
 from tracking.request.closed_rules import check_target_set
-from tracking.request.evaluation_checks import check_evaluation
-from tracking.request.metric_checks import check_best, check_directions, check_target
+from tracking.request.evaluation_checks import check_best, check_directions, check_evaluation, check_target
 from tracking.request.name_checks import check_names, check_numbers, check_secrets, check_text
 from tracking.request.node_options import VisibleGpu, check_nodes, resolve_gpus, resolve_jobs_at_once
 from tracking.request.output_checks import check_alert, check_profile, check_save_model

@@ -25,7 +25,7 @@ from tracking.record import checkpoints, journal, run_folder, run_lock
 from tracking.record.journal import Journal
 from tracking.record.run_folder import Failure, Result
 from tracking.request import checks
-from tracking.request.command_line import resumed
+from tracking.request.command_line import arguments
 
 GIVEN = ["gpus=0", "max_epochs=9", "checkpoint_every_epochs=2", "tracking.offline=true", "timeout_sec=5"]
 
@@ -100,7 +100,7 @@ def test_who_follows_a_run_that_was_detached_stays_with_it_and_mirrors_it_where_
 
 def asked(folder: Path, *overrides: str, multirun: bool = False) -> Job:
     given = [f"resume={folder}", *overrides]
-    resumed.check_resumed(given, multirun)
+    arguments.check_resumed(given, multirun)
     return resume.resumed_job(Job(composed(given), given))
 
 

@@ -20,17 +20,16 @@ from tracking.analysis.compare import (
     is_stack,
     missing,
 )
-from tracking.analysis.report import plain, setting_tables, stack_tables
+from tracking.analysis.report import plain, setting_tables, stack_sentences
 from tracking.analysis.report.caveats import caveats, unpaired
 from tracking.analysis.report.comparison_table import comparison_table
 from tracking.analysis.report.limit_tables import limits_table
-from tracking.analysis.report.metrics_table import metrics_table
 from tracking.analysis.report.pictures import Plot, Plotter, roofline_chart
 from tracking.analysis.report.possible_table import possible_table
 from tracking.analysis.report.questions import over_table, tables_over_all, within_table
 from tracking.analysis.report.ranking_table import KIND, ranking_table
 from tracking.analysis.report.sentences import Sentence, answer, beside, goodput, spent
-from tracking.analysis.report.setting_tables import ReportedFigure
+from tracking.analysis.report.setting_tables import ReportedFigure, metrics_table
 from tracking.analysis.report.utilization_table import utilization_table
 from tracking.analysis.report.verdicts import Verdict
 from tracking.analysis.results import Run, Runs, Table, newest_attempts, none_finished
@@ -233,11 +232,11 @@ def _add_workload(report: Report, task: Task, store: Runs) -> None:
     if any(is_stack(axis) for axis in report.axes):
         stacks = best_stacks(task, report.metric, pairs)
         report.verdicts += [Verdict(task.title, stack.best, stack) for stack in stacks]
-        of_stacks, sentences = stack_tables.stack_tables(task, report.metric, stacks)
+        of_stacks, sentences = stack_sentences.stack_tables(task, report.metric, stacks)
         report.tables += of_stacks
         report.sentences += sentences
     if rows := missing(task, report.axes, report.metric, store):
-        report.tables.append(stack_tables.missing_table(task, report.axes, rows))
+        report.tables.append(stack_sentences.missing_table(task, report.axes, rows))
 
 
 def _add_answer(report: Report, task: Task) -> None:

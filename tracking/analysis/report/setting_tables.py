@@ -1,4 +1,4 @@
-"""The tables of a report: settings with their means, speed-ups, and runs that are not counted."""
+"""A report's tables by setting: means, evaluations' metrics, speed-ups, and runs that are not counted."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ WHY_GIVEN_UP = "Runs that missed the target, diverged or were stopped count in f
 RATIOS = {key: headings[:2] for key, headings in quantities.RATIOS.items()}
 # Columns that describe a setting beside its axes, by param or metric.
 FACTS = {quantities.WORLD_SIZE: "devices", "global_batch_size": "global batch", "precision": "precision"}
+NOTE = "Best: over a run's evaluations; last: of its last evaluation. Both are means over runs."
 
 
 @dataclass(frozen=True)
@@ -163,3 +164,20 @@ def excluded_table(tasks: Sequence[Task], num_runs: int) -> tuple[Table, Sentenc
     note = WHY_GIVEN_UP if rows else "Runs that are not in every mean: none."
     sentence = sentences.excluded(len(rows), num_runs)
     return Table(sentence.text, columns, rows, note, "excluded"), sentence
+
+
+def metrics_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[ReportedFigure]] | None:
+    """The table and its figures; None without a best value. Older runs' values without a direction are left out."""
+    runs = [run for setting in task.settings for run in setting.trained]
+    bests = sorted({key for run in runs for key in run.metrics if key.startswith(quantities.BEST)})
+    names = [quantities.metric_name(key) for key in bests if any(setting.better(key) for setting in task.settings)]
+    if not names:
+        return None
+    shown = [quantities.quantity(prefix + name) for name in names for prefix in (quantities.BEST, quantities.EVAL)]
+    figures: list[ReportedFigure] = []
+    rows = [
+        [*setting.labels.values(), *(mean_cell(figures, task, setting, quantity) for quantity in shown)]
+        for setting in task.settings
+    ]
+    headings = dict.fromkeys([*axes, *(quantity.heading for quantity in shown)], "")
+    return Table(f"{task.title}: metrics", headings, rows, NOTE, "metrics", task.title), figures

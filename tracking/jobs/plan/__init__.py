@@ -18,7 +18,7 @@ from tracking.jobs.plan import (
 )
 from tracking.jobs.plan.job import Job, exit_code
 from tracking.jobs.plan.opening import own_folder
-from tracking.jobs.plan.planned import planned
+from tracking.jobs.plan.ordering import planned
 from tracking.jobs.plan.repair import repair
 from tracking.jobs.plan.sweep import DEFINITION
 

@@ -18,9 +18,15 @@ from tracking.analysis.statistics import counted
 from tracking.jobs.plan import Job, sweep, sweep_summary
 from tracking.jobs.search import answer_record, answer_words, fronts, setting_means, trace_file
 from tracking.jobs.search.fitting_values import first_that_fits
-from tracking.jobs.search.job_of_trial import command_line, job_of_trial, set_jobs_at_once
 from tracking.jobs.search.search_rules import rules_of
-from tracking.jobs.search.trial_of_job import points, seconds_of, trials_of
+from tracking.jobs.search.trial_of_job import (
+    command_line,
+    job_of_trial,
+    points,
+    seconds_of,
+    set_jobs_at_once,
+    trials_of,
+)
 from tracking.record import Result, documents, failures
 from tracking.request.search_options import Budget, budget_of, objectives_of, setting_overrides
 

@@ -4,7 +4,6 @@ The file's content is executed. So it is signed, and a file with another user's 
 """
 
 from tracking.machine.compiled.exporting import export
-from tracking.machine.compiled.identity import identity
-from tracking.machine.compiled.importing import import_file
+from tracking.machine.compiled.importing import identity, import_file
 
 __all__ = ["export", "identity", "import_file"]

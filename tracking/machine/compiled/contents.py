@@ -1,6 +1,6 @@
 """The format of an export: a zip with a manifest and its signature.
 
-    manifest.json   `format`, `identity` (see identity.py), `made_ms`, and `files`: by name its size and SHA-256
+    manifest.json   `format`, `identity` (see importing.py), `made_ms`, and `files`: by name its size and SHA-256
     signature       of the manifest (tracking.record.signature)
     inductor/...    files of Inductor's folder, by their paths in it
     triton/...      files of Triton's folder

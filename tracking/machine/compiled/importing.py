@@ -1,4 +1,4 @@
-"""Adds an export's compiled code to this machine's folders."""
+"""Adds an export's compiled code to this machine's folders, if it was compiled for this environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from typing import IO
 
 from tracking.machine.compiled import contents
 from tracking.machine.compiled.contents import File
-from tracking.machine.compiled.identity import difference
 from tracking.record import files, signature
 
 CHUNK_BYTES = 2**20
@@ -28,6 +27,10 @@ CHUNK_BYTES = 2**20
 DAMAGED = (
     zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, NotImplementedError, OverflowError, RuntimeError,
 )  # fmt: skip
+STACK, GPU, CPU = "env.stack_id", "env.gpu", "env.cpu"
+KEYS = (STACK, "env.python", GPU, CPU)  # Python too, since compiled code is pickled
+# The parts of a stack's hash, for messages.
+DESCRIBED = ("env.torch", "env.cuda", "env.driver", "env.cudnn", "env.nccl", "env.libraries", "env.image")
 
 
 def import_file(
@@ -169,3 +172,23 @@ def _staging(folders: Mapping[str, Path]) -> Iterator[dict[str, Path]]:
     finally:
         for path in made.values():
             shutil.rmtree(path, ignore_errors=True)
+
+
+def identity(tags: Mapping[str, str]) -> dict[str, str]:
+    """The fingerprint tags that compiled code depends on. Raises ValueError if one of KEYS is missing."""
+    if missing := [key for key in KEYS if key not in tags]:
+        raise ValueError(
+            f"{', '.join(missing)}: not known on this machine, so compiled code cannot be identified. Next: see"
+            " `fingerprint`"
+        )
+    return {key: tags[key] for key in (*KEYS, *DESCRIBED) if key in tags}
+
+
+def difference(of_export: Mapping[str, str], of_stack: Mapping[str, str]) -> str:
+    """The differences of two identities as text; empty if they can share compiled code."""
+    keys = [key for key in dict.fromkeys((*of_stack, *of_export)) if of_export.get(key) != of_stack.get(key)]
+    if of_stack[GPU] != "none":  # Then most code is for the GPU. Code for the CPU is left out.
+        keys = [key for key in keys if key != CPU]
+    named = [key for key in keys if key != STACK] or keys
+    sides = ((key, of_export.get(key, "unknown"), of_stack.get(key, "unknown")) for key in named)
+    return "; ".join(f"{key} is {exported} there and {local} here" for key, exported, local in sides)

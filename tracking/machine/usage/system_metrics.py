@@ -2,23 +2,28 @@
 
 It runs in the supervisor's process, since a thread in the worker would slow down the training's interpreter. A sensor
 that fails is left out of the sample, and tried again in the next one.
+
+The energy of a host's processors and memory comes from RAPL's counters (Linux, Documentation/power/powercap). Since
+Linux 5.10 only root may read them by default. They do not cover disks, fans, network and power supplies.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from tracking.base import quantities
-from tracking.machine.usage import rapl, sensors
+from tracking.machine.usage import sensors
 from tracking.machine.usage.co_tenants import CoTenants
 from tracking.machine.usage.gpu_sensors import gpu_sensors
 from tracking.record import Journal
 
 INFINIBAND = Path("/sys/class/infiniband")
 MOUNTSTATS = Path("/proc/self/mountstats")
+POWERCAP = Path("/sys/class/powercap")
 
 
 class SystemMetrics:
@@ -31,7 +36,7 @@ class SystemMetrics:
 
     def __init__(
         self, gpu_uuids: list[str], disk_path: Path, node: str = "", infiniband: Path = INFINIBAND,
-        mountstats: Path = MOUNTSTATS, neighbours: CoTenants | None = None, powercap: Path = rapl.POWERCAP,
+        mountstats: Path = MOUNTSTATS, neighbours: CoTenants | None = None, powercap: Path = POWERCAP,
     ) -> None:  # fmt: skip
         self.failures: dict[str, str] = {}  # last error by sensor
         self._prefix = f"{quantities.SYSTEM}{node}/" if node else quantities.SYSTEM
@@ -52,7 +57,7 @@ class SystemMetrics:
             payload = partial(sensors.infiniband_megabytes, infiniband)
             self._sensors["infiniband"] = lambda: self._rates.per_sec("infiniband", payload())
         self._add("network", lambda: {"network": sensors.network_since_now()})
-        self._add("energy of the host", lambda: {"energy of the host": partial(rapl.joules, rapl.counters(powercap))})
+        self._add("energy of the host", lambda: {"energy of the host": partial(joules, counters(powercap))})
         for uuid in gpu_uuids:
             self._add(uuid, partial(gpu_sensors, uuid, self._rates))
         self.sample()  # The first sample begins the interval of rates and CPU utilisation.
@@ -134,3 +139,41 @@ class SystemMetricsThread:
             self.failures["journal"] = str(error)
             return False
         return True
+
+
+@dataclass
+class Counter:
+    """A zone's counter in microjoules, which wraps to 0 after `most`."""
+
+    path: Path
+    most: int
+    last: int
+    total: int = 0
+
+    def read(self) -> int:
+        """Microjoules since the first reading. Raises OSError and ValueError."""
+        now = int(self.path.read_text())
+        self.total += now - self.last if now >= self.last else now - self.last + self.most
+        self.last = now
+        return self.total
+
+
+def counters(root: Path = POWERCAP) -> list[Counter]:
+    """A counter for each processor, and for its memory if that has one; empty without RAPL.
+
+    A zone within a processor counts once, with its processor. Raises OSError without permission, and ValueError for
+    malformed files.
+    """
+    zones = [zone for zone in sorted(root.glob("intel-rapl:*")) if _is_counted(zone)]
+    paths = [(zone / "energy_uj", int((zone / "max_energy_range_uj").read_text())) for zone in zones]
+    return [Counter(path, most, int(path.read_text())) for path, most in paths]
+
+
+def joules(zones: list[Counter]) -> dict[str, float]:
+    """The joules of all zones since they were first read; empty without zones."""
+    return {"host_joules": sum(zone.read() for zone in zones) / 1e6} if zones else {}
+
+
+def _is_counted(zone: Path) -> bool:
+    name = (zone / "name").read_text().strip()
+    return name == "dram" or (name.startswith("package-") and zone.name.count(":") == 1)

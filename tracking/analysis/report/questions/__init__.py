@@ -9,11 +9,10 @@ from collections.abc import Sequence
 
 from tracking.analysis.compare import Task
 from tracking.analysis.report.questions.gain_tables import gains_table, gaps_table, jobs_table
-from tracking.analysis.report.questions.over import axes_with, base_of
-from tracking.analysis.report.questions.over_tables import over_table, shapes_table
+from tracking.analysis.report.questions.over_tables import axes_with, base_of, over_table, shapes_table
 from tracking.analysis.report.questions.systems_table import systems_table
 from tracking.analysis.report.questions.traffic_table import traffic_table
-from tracking.analysis.report.questions.within_table import within_table
+from tracking.analysis.report.questions.within import within_table
 from tracking.analysis.results import Runs, Table
 
 __all__ = ["axes_with", "base_of", "over_table", "tables_over_all", "within_table"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from tracking.analysis.compare import DEVICES, Estimate, Setting, Task, estimate, estimates
-from tracking.analysis.report.questions import within_table
+from tracking.analysis.report.questions import within
 from tracking.analysis.results import Cell, Table
 from tracking.base import quantities
 
@@ -110,7 +110,7 @@ def jobs_table(tasks: Sequence[Task]) -> Table | None:
             if time is None or alone is None or time.bound or alone.bound or speed_up is None:
                 continue
             count = int(setting.devices)
-            times = [within_table.time_text(Estimate(sec, None, time.n)) for sec in (alone.mean, count * time.mean)]
+            times = [within.time_text(Estimate(sec, None, time.n)) for sec in (alone.mean, count * time.mean)]
             rows.append([task.title, setting.name, str(count), *times, *_first(speed_up, count)])
     if not rows:
         return None

@@ -1,4 +1,4 @@
-"""Which settings reach their target within a time, and how sure that is."""
+"""Which settings reach their target within a time, how sure that is, and the table of them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tracking.analysis.compare import Estimate, Setting, Task, estimate
+from tracking.analysis.results import Cell, Table
 from tracking.analysis.statistics import proven_share
 from tracking.base import quantities
 
 TIME, COST = quantities.TIME_TO_ACCURACY_SEC, quantities.COST_TO_ACCURACY_USD
 LIMIT = re.compile(r"(\d+(?:\.\d+)?)(s|min|h|d)")
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+NOTE = (
+    "A setting is in time if every run of it was. A run that crashed, or was stopped before the limit, does not count."
+    " At least: the share of such runs that is in time, with 95 % confidence (Clopper and Pearson)."
+    " Nearest: the setting with the largest share of runs in time."
+)
+COLUMNS = ("workload", "within", "fewest devices", "devices", "time to accuracy", "runs in time")
+OF_COSTS = ("cheapest", "its cost (USD)", "its time to accuracy", "its runs in time")
 
 
 @dataclass(frozen=True)
@@ -82,3 +90,49 @@ def cheapest(candidates: Sequence[Fit]) -> Fit | None:
 def nearest(candidates: Sequence[Fit]) -> Fit | None:
     """The setting with the largest share of runs in time; the quickest of several."""
     return min(candidates, key=lambda fit: (-fit.num_in_time / fit.n, fit.time.mean), default=None)
+
+
+def within_table(tasks: Sequence[Task], limits: Sequence[str]) -> Table:
+    """The table with a row for each workload and limit. Raises ValueError for a limit without a unit."""
+    rows: list[list[Cell]] = []
+    seconds = {limit: seconds_of(limit) for limit in limits}
+    lines = [(task, limit, made) for task in tasks for limit in limits if (made := fits(task, seconds[limit]))]
+    priced = any(fit.cost for _, _, made in lines for fit in made)
+    for task, limit, made in lines:
+        fewest, least = smallest(made), cheapest(made)
+        shown = fewest or nearest(made)
+        assert shown is not None
+        name = shown.setting.name if fewest else f"none; nearest: {shown.setting.name}"
+        row: list[Cell] = [task.title, limit, name, f"{shown.setting.devices:g}", time_text(shown.time), words(shown)]
+        if priced:
+            row += [least.setting.name, cost_text(least), time_text(least.time), words(least)] if least else [""] * 4
+        rows.append(row)
+    columns = dict.fromkeys([*COLUMNS, *(OF_COSTS if priced else ())], "")
+    note = NOTE if rows else "No run has a time to accuracy."
+    return Table("In time", columns, rows, note, "within")
+
+
+def words(fit: Fit) -> str:
+    return f"{fit.num_in_time} of {fit.n}, at least {100 * fit.proven:.0f} %"
+
+
+def cost_text(fit: Fit) -> str:
+    assert fit.cost is not None
+    return fit.cost.text(fit.setting.usual_n(COST))
+
+
+def time_text(time: Estimate) -> str:
+    """Seconds below two minutes, minutes below an hour, then hours and minutes: `7:45 ± 0:12 h`, `7:45 h ± 20 s`."""
+    if time.mean < 3600:
+        scale, unit = (1, " s") if time.mean < 120 else (60, " min")
+        error = None if time.error is None else time.error / scale
+        return Estimate(time.mean / scale, error, time.n, bound=time.bound).text(unit=unit)
+    shown = f"{time.bound} {_clock(time.mean)}".lstrip()
+    if time.error is None:
+        return f"{shown} h"
+    return f"{shown} h ± {time.error:.2g} s" if time.error < 60 else f"{shown} ± {_clock(time.error)} h"
+
+
+def _clock(seconds: float) -> str:
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours:,}:{minutes:02}"
