@@ -27,7 +27,7 @@ ONE, TWO, FOUR = (0.10, 0.11, 0.12, 0.13, 0.19), (0.05, 0.06, 0.07), (0.03, 0.03
 def config(**changes: Any) -> RunConfig:
     """A VGG on digits on one GPU; `changes` are fields of RunConfig, or `precision`, `price`, `model`, `metrics` and
     `targets`, by value. As in runs of older versions, its metrics declare no direction."""
-    model = ModelConfig(changes.pop("model", "vgg"), "trainers.models.vgg.module:VGG", 32)
+    model = ModelConfig(changes.pop("model", "vgg"), "trainers.models.vgg:VGG", 32)
     model.metrics = changes.pop("metrics", {"accuracy": [0.0, 1.0]})
     model.targets = {"digits": changes.pop("targets", {"accuracy": 0.9})}
     model.optimizer.lr = 1e-3

@@ -18,7 +18,7 @@ from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
 from conf.schema import RunConfig
 from tracking.measure.training import EvaluationPlan, MeasuringCallback, summary, throughput
 from tracking.record import Journal, attempts, checkpoints, journal, node_records, part_of_start, run_folder
-from trainers.data.loading.epoch_teller import with_epochs
+from trainers.data.loading.position import with_epochs
 from trainers.loop import ddp, evaluation_times, export_model, saving
 from trainers.loop.batch_size import checked_train_samples, num_eval_samples
 from trainers.loop.build import build
@@ -140,7 +140,7 @@ def make_trainer(
     warnings.filterwarnings("ignore", "You're resuming from a checkpoint that ended before the epoch ended")
     trainer = pl.Trainer(
         strategy=strategy,
-        devices=1,  # Each process sees only its own GPU (worker/own_gpu.py), so each counts as a node.
+        devices=1,  # Each process sees only its own GPU (worker/rank.py), so each counts as a node.
         num_nodes=config.world_size(),
         accelerator="gpu" if config.on_gpu() else "cpu",
         precision=config.precision.trainer,  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 
 from conf.schema import ConfigError
 from tracking.machine.environment import cache
-from trainers.data.cached import Arrays, cached_arrays, cached_folder, turn
+from trainers.data.cached import Arrays, cached_arrays, cached_folder, folders
 from trainers.data.cached.work_shares import in_shares, num_shares
 
 LARGE = 200_000  # 1.6 MB of int64, which are mapped
@@ -93,7 +93,7 @@ def test_a_maker_that_hangs_is_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whoever has waited too long makes it for itself, and leaves alone what the other one has begun."""
-    monkeypatch.setattr(turn, "WAIT_SEC", 0.1)
+    monkeypatch.setattr(folders, "WAIT_SEC", 0.1)
     arrays(1)
     (kept() / "small.npy").unlink()
     begun = cache() / ".set-v1.partial"

@@ -13,8 +13,7 @@ import torch
 from conf.schema import ConfigError
 from tests.trainers.processes import ALONE
 from trainers.data import fashion_mnist as module
-from trainers.data.fashion_mnist import MD5, fashion_mnist
-from trainers.data.idx import read_idx
+from trainers.data.fashion_mnist import MD5, fashion_mnist, read_idx
 from trainers.data.images import split
 
 NUM_TRAIN, NUM_TEST = 50, 20  # in place of 60,000 and 10,000

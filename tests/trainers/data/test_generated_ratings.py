@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from conf.schema import ConfigError
-from trainers.data.latent_factors import Model, all_picks, model, picks, picks_of_share
-from trainers.data.latent_factors.picks import least
-from trainers.data.ratings import generated, ratings
+from trainers.data.latent_factors import Model, all_picks, model, picks_of_share
+from trainers.data.latent_factors.model import least
+from trainers.data.ratings import data, ratings
 from trainers.data.ratings.interactions import hold_one_out, leave_last_out
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -69,7 +69,7 @@ def test_they_do_not_depend_on_how_many_processes_make_them() -> None:
 @pytest.mark.slow
 def test_processes_make_what_one_makes(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Model.of_size(SIZE)
-    monkeypatch.setattr(picks, "num_shares", lambda amount, worth: 2)
+    monkeypatch.setattr(model, "num_shares", lambda amount, worth: 2)
     np.testing.assert_array_equal(all_picks(SIZE, made), picks_of_share(made, 0, 1))
 
 
@@ -77,8 +77,8 @@ def test_processes_make_what_one_makes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_least_are_found_wherever_they_lie(count: int) -> None:
     random = np.random.RandomState(count)
     greatest, smallest = np.arange(1000.0), np.arange(1000.0)  # what a sample has of the row
-    greatest[:: picks.STRIDE] += 5000.0
-    smallest[:: picks.STRIDE] -= 5000.0
+    greatest[:: model.STRIDE] += 5000.0
+    smallest[:: model.STRIDE] -= 5000.0
     for row in (random.random_sample(1000), np.arange(1000.0), -np.arange(1000.0), greatest, smallest):
         expected = np.sort(row)[:count]
         np.testing.assert_array_equal(np.sort(row[least(row, count)]), expected)
@@ -99,7 +99,7 @@ def test_one_of_each_user_is_held_out_as_where_users_are_mixed() -> None:
 
 def test_they_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first = ratings(2000)
-    monkeypatch.setattr(generated, "generate", lambda size: pytest.fail("made again"))
+    monkeypatch.setattr(data, "generate", lambda size: pytest.fail("made again"))
     assert ratings(2000).version() == first.version()
 
 

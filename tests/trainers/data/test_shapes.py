@@ -21,8 +21,7 @@ from pycocotools.coco import COCO
 from conf.schema import ConfigError
 from tests.support.commands import ROOT
 from trainers.data.shapes import generated_files
-from trainers.data.shapes.coco_files import CATEGORY_IDS, annotate
-from trainers.data.shapes.generated_files import ensure
+from trainers.data.shapes.generated_files import CATEGORY_IDS, annotate, ensure
 from trainers.data.shapes.rasterizing import CLASS_NAMES
 from trainers.data.shapes.scenes import classification_scene, detection_scene
 

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from pycocotools import mask as coco_mask
 from scipy import ndimage
 
-from trainers.data.shapes.coco_files import CATEGORY_IDS, annotate
+from trainers.data.shapes.generated_files import CATEGORY_IDS, annotate
 from trainers.data.shapes.rasterizing import CLASS_NAMES, SHAPES, coverage, pose, signed_area, simplify, trace
 from trainers.data.shapes.scenes import Scene, detection_scene
 

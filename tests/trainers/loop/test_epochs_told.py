@@ -12,7 +12,7 @@ import torch
 
 from tests.trainers.loop import test_positions
 from tests.trainers.processes import CPU
-from trainers.data.loading.epoch_teller import with_epochs
+from trainers.data.loading.position import with_epochs
 from trainers.data.loading.types import Shard
 from trainers.loop import train
 

@@ -17,7 +17,7 @@ from tests.support.composing import composed
 from tests.trainers import processes
 from tests.trainers.models.test_gpt import language, model
 from tests.trainers.processes import CPU
-from trainers.data.loading.epoch_teller import with_epochs
+from trainers.data.loading.position import with_epochs
 from trainers.data.loading.types import Shard
 from trainers.data.selfplay import SelfPlayData
 from trainers.loop import ddp, fsdp

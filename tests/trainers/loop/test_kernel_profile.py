@@ -21,7 +21,7 @@ from tracking.record import documents
 from trainers.data.digits import digits
 from trainers.data.images import ImageData
 from trainers.loop.kernel_profile import StepProfiler
-from trainers.models.vgg.module import Vgg
+from trainers.models.vgg import Vgg
 
 pytestmark = [
     pytest.mark.slow,

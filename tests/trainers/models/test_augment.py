@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from trainers.models.vgg.augment import DEGREES, SHIFT, ZOOM, augment, warp
+from trainers.models.vgg import DEGREES, SHIFT, ZOOM, augment, warp
 
 
 def pictures(num_images: int = 16, height: int = 28, width: int = 28) -> torch.Tensor:
@@ -77,7 +77,7 @@ def test_parameters_stay_in_the_documented_ranges(monkeypatch: pytest.MonkeyPatc
         seen.update(angle=angle, shift=shift, zoom=zoom)
         return images
 
-    monkeypatch.setattr("trainers.models.vgg.augment.warp", capture)
+    monkeypatch.setattr("trainers.models.vgg.warp", capture)
     torch.manual_seed(1)
     augment(torch.zeros(4000, 1, 4, 4, dtype=torch.uint8))
     angle = torch.rad2deg(seen["angle"])

@@ -15,8 +15,7 @@ from tests.trainers.models.test_transformer import TOKENS, pair_batch, text
 from tests.trainers.processes import ALONE, CPU
 from trainers.data.text import PAD
 from trainers.models.gnmt import GnmtTranslator
-from trainers.models.gnmt.halving_schedule import HalvingSchedule
-from trainers.models.gnmt.module import forward_flops
+from trainers.models.gnmt.module import HalvingSchedule, forward_flops
 from trainers.models.gnmt.network import Decoding, Gnmt, Sizes, attend, classified_loss
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -17,7 +17,7 @@ from tests.trainers import processes
 from tests.trainers.models.test_gpt import language, model
 from tests.trainers.processes import ALONE, CPU
 from trainers.data.language import LanguageData
-from trainers.data.loading.epoch_teller import with_epochs
+from trainers.data.loading.position import with_epochs
 from trainers.data.loading.types import Shard
 from trainers.loop import ddp
 from trainers.models.gpt import LanguageModel

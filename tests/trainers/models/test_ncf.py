@@ -21,9 +21,8 @@ from trainers.data.loading.types import Shard
 from trainers.data.ratings import RatingsData, SyntheticRatings, ratings
 from trainers.data.ratings.draws import rated_items
 from trainers.data.ratings.loader import CANDIDATES, NUM_CANDIDATES, candidates
-from trainers.models.ncf.module import Ncf, evaluate, training_loss
+from trainers.models.ncf.module import TOP, Ncf, evaluate, hits_and_gains, ranks, training_loss
 from trainers.models.ncf.network import NeuMF
-from trainers.models.ncf.ranking import TOP, hits_and_gains, ranks
 from trainers.ops.chance.counters import key_of, random_bits
 
 SIZES = {"factors": 8, "layers": [16, 12, 6]}

@@ -19,7 +19,7 @@ from conf.schema import ConfigError
 from tests.support.commands import HANGS_SEC
 from tests.trainers import synchronization
 from trainers.data.images import ImageData
-from trainers.models.vgg.module import WORKLOAD, Vgg, build_network, forward_loss
+from trainers.models.vgg import WORKLOAD, Vgg, build_network, forward_loss
 from trainers.ops.batchnorm import average_running_statistics
 from trainers.ops.confusion.matrix import ConfusionCounter, confusion_cells
 from trainers.workload import Shard

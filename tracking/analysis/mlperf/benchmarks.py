@@ -106,7 +106,7 @@ def _gnmt(config: RunConfig, steps: int) -> Values:
         "max_sequence_length": hparams.get("max_length"),
     }
     num_decays, remain = hparams.get("num_decays"), hparams.get("remain")
-    if num_decays and remain is not None:  # as in trainers.models.gnmt.halving_schedule
+    if num_decays and remain is not None:  # as in trainers.models.gnmt.module
         num_steps = hparams["epochs"] * steps
         values |= {
             "opt_learning_rate_decay_steps": num_decays,

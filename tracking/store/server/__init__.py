@@ -7,8 +7,8 @@ takes seconds.
 
 from tracking.store.server import connection
 from tracking.store.server.database import open_client
-from tracking.store.server.models import check_models
 from tracking.store.server.patient_client import PatientClient
+from tracking.store.server.permissions import check_models
 from tracking.store.server.server_errors import (
     ENVIRONMENT,
     TrackingRefused,
@@ -17,8 +17,18 @@ from tracking.store.server.server_errors import (
     check_server,
 )
 from tracking.store.server.stores import artifact_store
-from tracking.store.server.ui_links import compare_link, experiment_link, run_link, search_link, ui_command, view_link
-from tracking.store.server.uris import absolute_uri, artifact_root, default_uri, option_uri
+from tracking.store.server.uris import (
+    absolute_uri,
+    artifact_root,
+    compare_link,
+    default_uri,
+    experiment_link,
+    option_uri,
+    run_link,
+    search_link,
+    ui_command,
+    view_link,
+)
 
 __all__ = [
     "ENVIRONMENT", "PatientClient", "TrackingRefused", "TrackingUnavailable", "absolute_uri", "artifact_root",

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from tracking.machine.environment import cache, is_trusted, private_folder
-from trainers.data.cached.turn import turn
+from trainers.data.cached.folders import turn
 
 Arrays = dict[str, np.ndarray]
 

@@ -12,8 +12,7 @@ from conf.schema import ConfigError
 from trainers.data.language.data import SEQUENCE_LENGTH, LanguageData, check_counts
 from trainers.data.language.tokens import of_made
 from trainers.data.reading.folder_index import listed, resolved
-from trainers.data.reading.regular_file import opened
-from trainers.data.reading.utf8 import check_encoding
+from trainers.data.reading.regular_file import check_encoding, opened
 from trainers.data.tokens import Source, escaped, held_out, made_tokens, stretches
 
 SUFFIX = ".txt"

@@ -8,7 +8,6 @@ Popularity falls with an item's place by a power law; tastes and kinds are norma
 of a user's ratings is 20 plus a log-normal number, as in MovieLens 20M.
 """
 
-from trainers.data.latent_factors.model import Model
-from trainers.data.latent_factors.picks import all_picks, picks_of_share
+from trainers.data.latent_factors.model import Model, all_picks, picks_of_share
 
 __all__ = ["Model", "all_picks", "picks_of_share"]

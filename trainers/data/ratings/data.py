@@ -1,4 +1,8 @@
-"""Ratings, MovieLens' or generated ones, as a dataset for recommenders."""
+"""Ratings, MovieLens' or generated ones, as a dataset for recommenders.
+
+Generated ones come from a latent-factor model, up to the size of MovieLens 20M: equal everywhere, without a download.
+They have no times: the held-out item is a random one of the user's.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import torch
 
 from trainers.data.latent_factors.model import ML_20M
 from trainers.data.loading.version import digest
-from trainers.data.ratings import generated, movielens_files
+from trainers.data.ratings import movielens_files
 from trainers.data.ratings.draws import RatedItems, rated_items
 from trainers.data.ratings.interactions import Interactions
 from trainers.data.ratings.loader import GROUP, NEGATIVES, EvalLoader, TrainLoader, groups
@@ -20,6 +24,14 @@ from trainers.ops.chance.counters import key_of
 if TYPE_CHECKING:
     from trainers.data.loading.types import Batch, Shard
 
+from conf.schema import ConfigError
+from trainers.data.cached import Arrays, cached_arrays
+from trainers.data.latent_factors import Model, all_picks
+from trainers.data.ratings.interactions import hold_one_out
+
+FORMAT = 1  # version of the generated ratings; raise it when they change
+SMALLEST = 1000
+
 
 def movielens(path: str) -> RatingsData:
     """Return a MovieLens dataset from its original files in folder `path`. Raises ConfigError for other files."""
@@ -28,7 +40,7 @@ def movielens(path: str) -> RatingsData:
 
 def ratings(size: int = ML_20M) -> RatingsData:
     """Return generated ratings, `size` of them to train on. Raises ConfigError for an invalid size."""
-    return RatingsData("ratings", generated.load(size))
+    return RatingsData("ratings", load(size))
 
 
 class RatingsData:
@@ -73,3 +85,17 @@ class RatingsData:
 def on_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
     """Return a copy on the device; PyTorch must not get arrays that are memory-mapped read-only."""
     return torch.from_numpy(np.array(array)).to(device)
+
+
+def load(size: int) -> Interactions:
+    """Return `size` training ratings, made once and cached. Raises ConfigError for an invalid size."""
+    if not SMALLEST <= size <= ML_20M:
+        raise ConfigError(f"dataset.size={size}: must be {SMALLEST} to {ML_20M} (as MovieLens 20M) ratings to train on")
+    return Interactions(**cached_arrays("ratings", [], str(size), FORMAT, lambda: generate(size)))
+
+
+def generate(size: int) -> Arrays:
+    """Return the arrays of `Interactions`, computed on all cores."""
+    model = Model.of_size(size)
+    items = all_picks(size, model)
+    return hold_one_out(model.counts, items, model.rng.random_sample(len(items)), model.num_items)

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 from PIL import Image
 
 from conf.schema import ConfigError
@@ -27,9 +28,8 @@ from tracking.base import installation
 from trainers.data.cached import cached_folder
 from trainers.data.cached.work_shares import in_shares, num_shares, while_parent_lives
 from trainers.data.loading.version import MANIFEST
-from trainers.data.shapes.coco_files import annotate, coco_file
 from trainers.data.shapes.rasterizing import CLASS_NAMES
-from trainers.data.shapes.scenes import SPLITS, VERSION, classification_scene, detection_scene
+from trainers.data.shapes.scenes import SPLITS, VERSION, Scene, classification_scene, detection_scene
 
 Kind = Literal["detection", "classification"]
 QUALITY = 90  # of the JPEG files
@@ -46,6 +46,8 @@ REFERENCE: dict[Kind, dict[str, str]] = {
         "images": "aaf155876b48ae455d099f90869a147bf8dcf1ed10684e1738c5ab593784e6a9",
     },
 }
+CATEGORY_IDS = (1, 2, 3, 5, 8, 10, 11, 13, 17, 18)  # one for each of CLASS_NAMES, with gaps as in COCO
+ROUND = ("crescent", "disc", "wedge")
 
 
 def ensure(kind: Kind, size: int, path: str | None = None) -> Path:
@@ -175,3 +177,57 @@ def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]] = frozens
                 yield from _walk(Path(entry.path), f"{prefix}{entry.name}/", above | {identity})
             else:
                 yield prefix + entry.name, entry.stat().st_size
+
+
+def annotate(scene: Scene) -> list[dict[str, Any]]:
+    """Return COCO's annotations of a scene, without ids. `area` and `bbox` are those of the visible pixels."""
+    annotations = []
+    for number, thing in enumerate(scene.things, start=1):
+        mask = scene.visible(number)
+        rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+        x, y, right, bottom = int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
+        polygons = [] if thing.is_crowd else [polygon.ravel().tolist() for polygon in scene.polygons(number)]
+        annotations.append(
+            {
+                "segmentation": run_lengths(mask) if thing.is_crowd else polygons,
+                "area": int(mask.sum()),
+                "iscrowd": int(thing.is_crowd),
+                "bbox": [x, y, right - x, bottom - y],
+                "category_id": CATEGORY_IDS[thing.shape],
+            }
+        )
+    return annotations
+
+
+def run_lengths(mask: np.ndarray) -> dict[str, list[int]]:
+    """Return COCO's uncompressed mask of bool [height, width]: lengths of the runs of 0, 1, 0, ... along columns."""
+    column_wise = np.concatenate([[False], mask.T.ravel()])
+    changes = np.flatnonzero(np.diff(column_wise))
+    return {"counts": np.diff([0, *changes, mask.size]).tolist(), "size": list(mask.shape)}
+
+
+def coco_file(drawn: list[dict[str, Any]], version: int) -> str:
+    """Return the content of a split's file. `drawn` has index, file, size (height, width) and annotations by image."""
+    images: list[dict[str, Any]] = []
+    numbered: list[dict[str, Any]] = []
+    for record in drawn:
+        image_id, (height, width) = record["index"] + 1, record["size"]
+        images.append(
+            {"license": 1, "file_name": record["file"], "coco_url": "", "height": height, "width": width}
+            | {"date_captured": "2026-01-01 00:00:00", "flickr_url": "", "id": image_id}
+        )
+        for annotation in record["annotations"]:
+            numbered.append(annotation | {"image_id": image_id, "id": len(numbered) + 1})
+    categories = [
+        {"supercategory": "round" if name in ROUND else "angular", "id": category_id, "name": name}
+        for category_id, name in zip(CATEGORY_IDS, CLASS_NAMES, strict=True)
+    ]
+    content = {
+        "info": {"description": "Drawn shapes", "url": "", "version": str(version), "year": 2026}
+        | {"contributor": "timetrial", "date_created": "2026/01/01"},
+        "licenses": [{"url": "", "id": 1, "name": "Apache-2.0"}],
+        "images": images,
+        "annotations": numbered,
+        "categories": categories,
+    }
+    return json.dumps(content, separators=(",", ":"))

@@ -8,8 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from conf.schema import ConfigError
-from trainers.data.reading.regular_file import opened
-from trainers.data.reading.utf8 import check_encoding, conversion
+from trainers.data.reading.regular_file import check_encoding, conversion, opened
 
 CHUNK = 50_000  # lines in memory at a time
 OF_NO_SENTENCE = "nothing is to translate. Next: remove the line from the files of both languages"

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from conf.schema import ConfigError
-from trainers.data.reading.regular_file import opened
-from trainers.data.reading.utf8 import conversion
+from trainers.data.reading.regular_file import conversion, opened
 
 STRETCH_BYTES = 4 << 20
 HELD_OUT = 50  # One byte in so many is held out for evaluation.

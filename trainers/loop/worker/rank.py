@@ -1,4 +1,9 @@
-"""Runs one rank of a run; a rank that fails writes its failure to a file, which the agent reads."""
+"""Runs one rank of a run; a rank that fails writes its failure to a file, which the agent reads.
+
+A rank sees only its own GPU, as `cuda:0`, so that all can use one compiled code: PyTorch writes a device's number into
+generated code and into the keys of its cache. NCCL still moves data directly between GPUs, because it names them by PCI
+address.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracking.record import Failure, documents, run_folder
-from trainers.loop.worker.own_gpu import be_alone
 from trainers.loop.worker.signal_deaths import die_with
 from trainers.loop.worker.threads import tell_libraries
 
@@ -23,6 +27,10 @@ if TYPE_CHECKING:
     from multiprocessing.synchronize import Semaphore
 
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+from collections.abc import MutableMapping
+
+VISIBLE, PLACE = "CUDA_VISIBLE_DEVICES", "LOCAL_RANK"
 
 
 def run_rank(run_dir: Path, environment: dict[str, str], may_join: Semaphore) -> None:
@@ -79,3 +87,16 @@ def first_failure(run_dir: Path, error: ChildFailedError) -> Failure:
     if failure.exitcode == errno.ENOSPC:
         return Failure("disk_full", f"rank {rank} could not write to {run_dir}: {os.strerror(errno.ENOSPC)}", rank=rank)
     return Failure("error", f"rank {rank} ended with exit code {failure.exitcode}", rank=rank)
+
+
+def be_alone(on_gpu: bool, environ: MutableMapping[str, str] = os.environ) -> None:
+    """Set LOCAL_RANK to 0 and, for a run on GPUs, CUDA_VISIBLE_DEVICES to this process's own GPU.
+
+    Call it before CUDA is initialised. An entry of CUDA_VISIBLE_DEVICES is kept as it is: a number, or the UUID of a
+    GPU or a MIG instance.
+    """
+    place = int(environ[PLACE])
+    if on_gpu:
+        shown = environ.get(VISIBLE)
+        environ[VISIBLE] = str(place) if shown is None else shown.split(",")[place].strip()
+    environ[PLACE] = "0"

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
 from trainers.data.text import TextData, TextView, numbers, synthetic, wmt
-from trainers.models.gnmt.halving_schedule import HalvingSchedule
 from trainers.models.gnmt.network import Decoding, Gnmt, Sizes, classified_loss
 from trainers.models.schedule import check_above_zero, check_below_one, checked_betas, is_count, is_number, require
 from trainers.models.translator import Translator
 from trainers.ops.beam import Scoring
 from trainers.ops.compiling import raise_recompile_limit
 from trainers.workload import Batch, Workload
+
+WARMUP_START = 0.01  # share of the rate at the first step
 
 
 class GnmtTranslator(Translator):
@@ -128,3 +130,34 @@ def forward_flops(sizes: Sizes, num_tokens: int, lengths: tuple[float, ...]) -> 
 
 DATA: Any = {"numbers": numbers, "wmt": wmt, "synthetic": synthetic}
 WORKLOAD = Workload(module=GnmtTranslator, data=DATA, unit="sentences")
+
+
+@dataclass(frozen=True)
+class HalvingSchedule:
+    """An exponential warm-up from a hundredth of the rate, then the full rate, then `num_decays` halvings.
+
+    The first halving is at the share `remain` of all `num_steps`; the others follow evenly in the remaining steps.
+    """
+
+    learning_rate: float
+    warmup_steps: int
+    remain: float
+    num_decays: int
+    num_steps: int
+
+    @property
+    def remain_steps(self) -> int:
+        return int(self.num_steps * self.remain)
+
+    @property
+    def decay_interval(self) -> int:
+        return max(1, (self.num_steps - self.remain_steps) // max(1, self.num_decays))
+
+    def at(self, step: int) -> float:
+        """Return the rate of a step, counted from 0."""
+        if step < self.warmup_steps:
+            return float(self.learning_rate * WARMUP_START ** (1 - step / self.warmup_steps))
+        if step < self.remain_steps:
+            return self.learning_rate
+        halvings = min(self.num_decays, (step - self.remain_steps) // self.decay_interval + 1)
+        return float(self.learning_rate * 0.5**halvings)

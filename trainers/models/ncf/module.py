@@ -5,6 +5,7 @@ Positives and negatives both count as samples, and the loss is the mean of their
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -14,11 +15,12 @@ from torch import nn
 from trainers.data.ratings import RatingsData, SyntheticRatings, movielens, ratings
 from trainers.models.ncf import fused
 from trainers.models.ncf.network import NeuMF
-from trainers.models.ncf.ranking import hits_and_gains, ranks
 from trainers.models.schedule import check_above_zero, is_count, is_number, require
 from trainers.ops.compiling import compiled
 from trainers.ops.distributed_sum import DistributedSum
 from trainers.workload import Batch, TrialModule, Workload
+
+TOP = 10
 
 
 def training_loss(net: NeuMF, users: torch.Tensor, items: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -44,7 +46,7 @@ def fused_training_loss(net: NeuMF, users: torch.Tensor, items: torch.Tensor, we
 def evaluate(
     net: NeuMF, users: torch.Tensor, candidates: torch.Tensor, positions: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
-    """Return weighted sums over a batch, float32 [3]: users, hits, gains (trainers.models.ncf.ranking)."""
+    """Return weighted sums over a batch, float32 [3]: users, hits, gains."""
     valid = candidates >= 0
     scores = net(users, candidates.clamp(min=0)).sigmoid()  # Its rounding creates ties, as in the published figures.
     return hits_and_gains(ranks(scores, valid, positions), weights)
@@ -137,3 +139,27 @@ WORKLOAD = Workload(
     data={"ratings": ratings, "movielens": movielens, "synthetic": SyntheticRatings},
     unit="samples",
 )
+
+
+def ranks(scores: torch.Tensor, valid: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """Return how many candidates rank before the held-out one, int64 [E].
+
+    A candidate ranks before it with a higher score, or with the same score at an earlier place. A score of NaN ranks
+    before all, but a held-out item with such a score ranks last.
+
+    Args:
+        scores: float [E, K]
+        valid: bool [E, K], False for candidates that do not count
+        positions: int64 [E], the places of the held-out items
+    """
+    held_out = scores.gather(1, positions[:, None])
+    place = torch.arange(scores.shape[1], device=scores.device)
+    behind = (scores < held_out) | ((scores == held_out) & (place >= positions[:, None]))
+    return (valid & ~behind).sum(dim=1)
+
+
+def hits_and_gains(ranks: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return weighted sums over E users, float32 [3]: users, hits, normalised discounted cumulative gains at TOP."""
+    hits = (ranks < TOP).float()
+    gains = hits * math.log(2) / torch.log(ranks + 2.0)
+    return (torch.stack([torch.ones_like(hits), hits, gains]) * weights).sum(dim=1)

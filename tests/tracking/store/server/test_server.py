@@ -22,10 +22,10 @@ from tracking.jobs.follow.mirror_thread import MirrorThread
 from tracking.store import server
 from tracking.store.mirror import mlflow_run
 from tracking.store.mirror.mirror import Mirror
-from tracking.store.server import connection, ui_links
+from tracking.store.server import connection, uris
 from tracking.store.server.server_errors import TrackingRefused, TrackingUnavailable
 
-TRAINING = ui_links.MODEL_TRAINING
+TRAINING = uris.MODEL_TRAINING
 
 # Only MLflow's dependencies raise these warnings: some use what others deprecate.
 pytestmark = [

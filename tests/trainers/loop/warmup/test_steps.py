@@ -17,7 +17,7 @@ from trainers.data.digits import digits
 from trainers.data.images import ImageData
 from trainers.loop.off_the_clock import evaluate_test
 from trainers.loop.warmup import steps as warmup
-from trainers.models.vgg.module import Vgg
+from trainers.models.vgg import Vgg
 from trainers.workload import Shard
 
 pytestmark = [

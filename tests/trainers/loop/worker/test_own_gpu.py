@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainers.loop.worker.own_gpu import be_alone
+from trainers.loop.worker.rank import be_alone
 
 
 @pytest.mark.parametrize(
