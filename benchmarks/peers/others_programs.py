@@ -40,7 +40,6 @@ TEXT_BYTES = 1_100_000
 SIDE = 64  # pixels of timm's images
 EVAL_IMAGES = 2_000
 NANOGPT_EVERY, NANOGPT_STEPS = 200, 1_001  # steps between evaluations, number of steps
-NUMBER = r"([\d.]+)"
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from deploy.native.settings import ServerError
 
 WORKSPACE = "default"  # name of the only workspace of a server without workspaces
 GRANTABLE = ("READ", "EDIT", "MANAGE", "DENY")
-MIN_PASSWORD_CHARS = 12  # mlflow.utils.validation._validate_password
 
 
 def over_socket(socket: Path, admin_password: str) -> Accounts:

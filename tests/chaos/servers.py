@@ -8,7 +8,6 @@ import time
 from tests.chaos import count
 from tests.chaos.case import Case, Finding, Kind, Started
 from tests.support.faulty_proxy import FAULTS
-from tests.support.mlflow_server import MlflowServer
 from tracking.record import run_folder
 
 ALL_FAULTS = (*FAULTS, "false acknowledgement", "status 413", "status 401", "slow")
@@ -88,12 +87,6 @@ def check_rows(case: Case, jobs: list[dict[str, object]]) -> None:
     wanted = sorted(int(str(job["rows"])) for job in jobs)
     if there != wanted:
         raise Finding(f"the workers have written {there} rows, not {wanted}")
-
-
-def serve_again(server: MlflowServer) -> None:
-    """Whatever a case has done to it, the next one has a server."""
-    server.kill()
-    server.start()
 
 
 SERVER = Kind("server fault", [" ".join(words) for words in itertools.product(ALL_FAULTS, SCOPES)], play)

@@ -186,10 +186,10 @@ def nodes_of(ranks: Ranks, device: torch.device | None = None) -> Nodes:
     return Nodes(names, rank, tuple(ranks.gather_texts(uuid)))
 
 
-def identity(environ: Mapping[str, str] = os.environ) -> list[str]:
+def identity() -> list[str]:
     """This machine's name, and its number from the launcher."""
-    number = next((environ[name] for name in NODE_NUMBER_VARIABLES if name in environ), "0")
-    node_name = environ.get(node_records.NAME) or environ.get("SLURMD_NODENAME", "")
+    number = next((os.environ[name] for name in NODE_NUMBER_VARIABLES if name in os.environ), "0")
+    node_name = os.environ.get(node_records.NAME) or os.environ.get("SLURMD_NODENAME", "")
     return [node_records.name({node_records.NAME: node_name}), number]
 
 

@@ -240,9 +240,9 @@ def safe_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).lstrip(".-")[:MAX_NAME] or "own"
 
 
-def script_seed(environ: Mapping[str, Any] = os.environ) -> int | None:
+def script_seed() -> int | None:
     """The seed of Lightning's `seed_everything`, else PyTorch's; None if neither was seeded."""
-    text = str(environ.get("PL_GLOBAL_SEED", ""))
+    text = os.environ.get("PL_GLOBAL_SEED", "")
     if text.isdigit():
         return int(text)
     seed = torch.initial_seed()

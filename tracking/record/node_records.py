@@ -25,14 +25,14 @@ def name(environ: Mapping[str, str] = os.environ) -> str:
     return re.sub(r"[^\w-]", "_", environ.get(NAME) or platform.node() or "node", flags=re.ASCII)
 
 
-def rank(environ: Mapping[str, str] = os.environ) -> int:
+def rank() -> int:
     """The rank of this worker's machine among those of the run."""
-    return int(environ.get(RANK, 0))
+    return int(os.environ.get(RANK, 0))
 
 
-def rendezvous(environ: Mapping[str, str] = os.environ) -> str:
+def rendezvous() -> str:
     """HOST:PORT of the run's head node, from the environment that the launcher set."""
-    return environ[RENDEZVOUS]
+    return os.environ[RENDEZVOUS]
 
 
 def file_of(file: str, node: str) -> str:

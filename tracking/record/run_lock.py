@@ -23,7 +23,6 @@ from typing import IO, Any
 from tracking.record import files, run_folder
 
 FOLLOWER = ".follower"
-HANDED_OVER = "TIMETRIAL_OWNER"  # variable with the descriptor of a lock, for the process that takes the folder over
 PATIENCE_SEC, RETRY_SEC = 0.5, 0.05  # a process that checks whether a folder is owned locks it for a moment
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # errors of a file system without locks
@@ -109,23 +108,6 @@ def make(root: Path, name: str) -> Owner:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-
-
-def handed_over(owner: Owner) -> dict[str, str]:
-    """The environment variable that tells a process the descriptor that it inherits."""
-    return {HANDED_OVER: str(owner.descriptor)}
-
-
-def inherited(folder: Path) -> int | None:
-    """The inherited descriptor of the folder's lock; None without one. It can be taken once."""
-    number = os.environ.pop(HANDED_OVER, "")
-    if not number.isdigit():
-        return None
-    with suppress(OSError), files.opened(folder / run_folder.RUN_LOCK) as file:
-        if os.path.sameopenfile(int(number), file.fileno()):
-            os.set_inheritable(int(number), False)
-            return int(number)
-    return None
 
 
 @contextmanager

@@ -152,32 +152,16 @@ def test_who_looks_for_a_moment_whether_a_folder_is_owned_hinders_no_owner(folde
         looking.join()
 
 
-def test_a_lock_that_was_handed_over_lasts_when_its_maker_has_let_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_that_was_handed_over_lasts_when_its_maker_has_let_go(tmp_path: Path) -> None:
     owner = run_lock.make(tmp_path, "run")
     descriptor = os.dup(owner.descriptor)
     owner.let_go()
     with pytest.raises(Running), run_lock.hold(tmp_path / "run"):
         pass
-    monkeypatch.setenv(run_lock.HANDED_OVER, str(descriptor))
-    inherited = run_lock.inherited(tmp_path / "run")
-    assert inherited == descriptor
-    assert run_lock.HANDED_OVER not in os.environ
-    with run_lock.take(tmp_path / "run", inherited=inherited):
+    with run_lock.take(tmp_path / "run", inherited=descriptor):
         pass
     with run_lock.hold(tmp_path / "run"):
         pass
-
-
-@pytest.mark.parametrize("given", ["", "x", "0", "99999"])
-def test_what_is_no_lock_of_the_folder_is_not_taken_for_one(
-    folder: Path, given: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with run_lock.hold(folder):
-        pass
-    monkeypatch.setenv(run_lock.HANDED_OVER, given)
-    assert run_lock.inherited(folder) is None
 
 
 def test_a_copy_of_a_running_folder_is_not_ended(folder: Path, tmp_path: Path) -> None:

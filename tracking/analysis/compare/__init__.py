@@ -17,7 +17,6 @@ from tracking.analysis.compare.censoring import UNTIL_CENSORED
 from tracking.analysis.compare.comparisons import (
     ALPHA,
     Comparison,
-    Factor,
     Factors,
     compare,
     factors,
@@ -28,7 +27,7 @@ from tracking.analysis.compare.grouping import DEVICES, Setting, Task, is_stack
 from tracking.analysis.compare.missing import missing
 
 __all__ = [
-    "ALPHA", "DEVICES", "UNTIL_CENSORED", "Best", "BestStack", "Comparison", "Estimate", "Factor", "Factors", "Setting",
+    "ALPHA", "DEVICES", "UNTIL_CENSORED", "Best", "BestStack", "Comparison", "Estimate", "Factors", "Setting",
     "Task", "axis_values", "best", "best_of", "best_stacks", "censoring", "compare", "confounding", "diff", "estimate",
     "estimates", "factors", "gate", "gate_side", "grouping", "is_stack", "kernel_diff", "missing", "non_inferiority",
     "ranked", "runs_that_would_tell", "speed_up",

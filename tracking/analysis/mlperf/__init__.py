@@ -5,6 +5,6 @@ A log is made from the run's folder alone.
 
 from tracking.analysis.mlperf.log import LOG, lines, write
 from tracking.analysis.mlperf.rcp import Convergence, convergence
-from tracking.analysis.mlperf.score import Score, Scored, scores
+from tracking.analysis.mlperf.score import Score, scores
 
-__all__ = ["LOG", "Convergence", "Score", "Scored", "convergence", "lines", "scores", "write"]
+__all__ = ["LOG", "Convergence", "Score", "convergence", "lines", "scores", "write"]

@@ -72,13 +72,13 @@ class Convergence:
         return f"convergence is plausible: {words}{fewer}"
 
 
-def convergence(score: Score, checker: ModuleType | None = None) -> Convergence:
+def convergence(score: Score) -> Convergence:
     """The check of a setting's runs against MLPerf's reference points. A run without the target is the slowest."""
     if why := _unlike(score):
         return Convergence(why=why)
     benchmark, batch = score.benchmark, int(score.setting["global_batch_size"])
     epochs = [math.inf if run.epochs is None or not run.reached else run.epochs for run in score.counted]
-    module = checker or _checker()
+    module = _checker()
     for ruleset in _rulesets(module, benchmark, min(epochs)):
         with contextlib.redirect_stdout(io.StringIO()):
             points = module.RCP_Checker("training", ruleset, benchmark.name, False)

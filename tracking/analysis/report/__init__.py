@@ -17,11 +17,10 @@ from tracking.analysis.report.pictures import (
     bounds_of,
     drawn,
     png,
-    roofline_chart,
 )
 from tracking.analysis.report.report import Report
 
 __all__ = [
     "COLOURS", "LINES", "MARKERS", "Panel", "Plot", "Point", "Report", "as_point", "beside_lines", "bounds_of", "drawn",
-    "page", "png", "report", "roofline_chart",
+    "page", "png", "report",
 ]  # fmt: skip

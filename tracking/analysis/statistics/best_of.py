@@ -24,9 +24,9 @@ def corrected(p: float, num_settings: int) -> float:
     return min(1.0, p * max(1, num_settings - 1))
 
 
-def one_sided_level(num_settings: int, alpha: float = ALPHA) -> float:
+def one_sided_level(num_settings: int) -> float:
     """The level of each side of a comparison with the best of `num_settings`."""
-    return alpha / (2 * max(1, num_settings - 1))
+    return ALPHA / (2 * max(1, num_settings - 1))
 
 
 def candidates(names: Sequence[str], significant: Iterable[tuple[str, str]]) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracking.jobs.doctor.finding import Finding
-from tracking.jobs.doctor.gpus import CommandRunner, gpus, run
+from tracking.jobs.doctor.gpus import gpus, run
 from tracking.jobs.doctor.tracking_server import tracking_server
 from tracking.machine.environment import BYTECODE, cache, distrust, own_sources
 
@@ -27,13 +27,13 @@ class Subject:
     dataset_path: Path | None = None
 
 
-def examine(subject: Subject, run: CommandRunner = run, free: Callable[[Path], int] | None = None) -> Iterator[Finding]:
-    """Every finding, in the order in which a run would meet it; `run` and `free` are for tests."""
+def examine(subject: Subject) -> Iterator[Finding]:
+    """Every finding, in the order in which a run would meet it."""
     yield from gpus(run)
     yield bytecode()
     yield from tracking_server(subject.uri, subject.experiment)
     for what, path in (("runs_dir", subject.runs_dir), ("cache", cache())):
-        yield disk(what, path, free or (lambda place: shutil.disk_usage(place).free))
+        yield disk(what, path, lambda place: shutil.disk_usage(place).free)
     if why := distrust(cache(), whole=False):
         yield Finding("cache", f"{why}. Next: mend that, or set TIMETRIAL_CACHE to your own folder", ok=False)
     if subject.dataset_path is not None:

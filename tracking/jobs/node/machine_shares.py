@@ -150,11 +150,11 @@ def engine_options(engine: str | None, environ: Mapping[str, str] = os.environ) 
     return [f"--cpuset-cpus={environ[CORES]}", f"--cpuset-mems={environ[MEMORY]}"]
 
 
-def keep_to_share(environ: Mapping[str, str] = os.environ) -> str:
+def keep_to_share() -> str:
     """Bind this process and its children to its share, if it has one. Returns what could not be done."""
-    if CORES not in environ:
+    if CORES not in os.environ:
         return ""
-    os.sched_setaffinity(0, numbers(environ[CORES]))
-    nodes = numbers(environ[MEMORY])
+    os.sched_setaffinity(0, numbers(os.environ[CORES]))
+    nodes = numbers(os.environ[MEMORY])
     trouble = set_memory_policy(MPOL_BIND, [sum(1 << node for node in nodes)])
-    return f"memory is not bound to NUMA node {environ[MEMORY]}: {trouble}" if trouble else ""
+    return f"memory is not bound to NUMA node {os.environ[MEMORY]}: {trouble}" if trouble else ""

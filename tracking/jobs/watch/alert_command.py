@@ -62,11 +62,11 @@ def _last_words(process: subprocess.Popen[bytes], until: float, stop: Event) -> 
     raise TimeoutError
 
 
-def environment(content: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def environment(content: Mapping[str, Any]) -> dict[str, str]:
     """The command's variables: the inherited ones without secrets and MLflow's, and the alert's short form."""
     kept = {
         name: value
-        for name, value in environ.items()
+        for name, value in os.environ.items()
         if not secrets.is_secret_name(name)
         and not name.startswith(("MLFLOW_", "_MLFLOW_"))
         and secrets.redact(value) == value

@@ -102,14 +102,14 @@ def parse_meminfo(text: str) -> dict[str, int]:
     return {"memory_bytes": int(match[1]) * 1024} if match else {}
 
 
-def describe(lscpu: str, environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, Any]:
-    """The `host` part of a fingerprint. `root` is the root of the machine's files."""
+def describe(lscpu: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The `host` part of a fingerprint."""
     values: dict[str, Any] = {"node": platform.node(), "kernel": platform.release()}
     with suppress(OSError):  # missing outside Linux
         values["os"] = platform.freedesktop_os_release().get("PRETTY_NAME", "")
-    meminfo = root / "proc/meminfo"
+    meminfo = Path("/proc/meminfo")
     memory = parse_meminfo(meminfo.read_text()) if meminfo.exists() else {}
-    values |= parse_lscpu(lscpu) | memory | container(environ, root)
+    values |= parse_lscpu(lscpu) | memory | container(environ)
     if hasattr(os, "sched_getaffinity"):
         values["usable_threads"] = len(os.sched_getaffinity(0))
     return {key: value for key, value in values.items() if value}

@@ -42,12 +42,12 @@ def mapped(maps: Path = MAPS) -> dict[str, str]:
     return dict(sorted(paths.items()))
 
 
-def mapped_by(pids: Iterable[int], proc: Path = Path("/proc")) -> dict[str, str]:
+def mapped_by(pids: Iterable[int]) -> dict[str, str]:
     """The paths of CUDA libraries mapped by other processes that may be read; the first path of each library."""
     paths: dict[str, str] = {}
     for pid in pids:
         with suppress(OSError):  # It has ended, or belongs to another user.
-            paths = mapped(proc / str(pid) / "maps") | paths
+            paths = mapped(Path(f"/proc/{pid}/maps")) | paths
     return dict(sorted(paths.items()))
 
 
@@ -125,8 +125,9 @@ def drivers() -> dict[str, str]:
     return {key: version for key, version in driver_versions.items() if version}
 
 
-def kernel_driver(path: Path = KERNEL_DRIVER) -> str | None:
+def kernel_driver() -> str | None:
     """The version of the kernel's NVIDIA module; None without the module."""
+    path = KERNEL_DRIVER
     match = re.search(r"Kernel Module\D*?(?:for \S+)?\s+(\d+(?:\.\d+)+)", path.read_text()) if path.exists() else None
     return match[1] if match else None
 

@@ -8,11 +8,11 @@ from tracking.measure.bottleneck import ceilings, goodput, possible, roofline, s
 from tracking.measure.bottleneck.advice import alone_first, first_try, shared_cores
 from tracking.measure.bottleneck.ceilings import Ceilings
 from tracking.measure.bottleneck.goodput import account
-from tracking.measure.bottleneck.run_limits import Findings, examine, explain, verdict_lines
+from tracking.measure.bottleneck.run_limits import examine, explain, verdict_lines
 from tracking.measure.bottleneck.run_options import RunOptions
 from tracking.measure.bottleneck.time_shares import NAMES, limit
 
 __all__ = [
-    "NAMES", "Ceilings", "Findings", "RunOptions", "account", "alone_first", "ceilings", "examine", "explain",
+    "NAMES", "Ceilings", "RunOptions", "account", "alone_first", "ceilings", "examine", "explain",
     "first_try", "goodput", "limit", "possible", "roofline", "shared_cores", "slow_rank", "verdict_lines",
 ]  # fmt: skip

@@ -17,9 +17,9 @@ from tracking.measure.kernels.profile import (
     write,
 )
 from tracking.measure.kernels.trace import MARK, Trace, parse
-from tracking.measure.kernels.trace_summary import Summary, summarize
+from tracking.measure.kernels.trace_summary import summarize
 
 __all__ = [
-    "KERNELS", "MARK", "PROFILE", "SCRATCH", "Profile", "Summary", "Trace", "merged_trace", "parse", "program_trace",
+    "KERNELS", "MARK", "PROFILE", "SCRATCH", "Profile", "Trace", "merged_trace", "parse", "program_trace",
     "read", "remove_scratch", "slowest", "summarize", "trace_name", "write",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ our journal. Logs written elsewhere become runs in the same way.
 """
 
 from tracking.measure.programs import checked_values
-from tracking.measure.programs.declared_patterns import DeclaredPatterns, compile_pattern
+from tracking.measure.programs.declared_patterns import DeclaredPatterns
 from tracking.measure.programs.journal_lines import parse_record
 from tracking.measure.programs.line_splitter import LineSplitter, SkippedLines
 from tracking.measure.programs.mlperf_benchmarks import Benchmark, by_our_names
@@ -19,6 +19,6 @@ from tracking.measure.programs.wall_clock import WallClock
 __all__ = [
     "EVALUATIONS", "NO_STOP", "RUN_EDGES", "SUCCESS", "Benchmark", "DeclaredPatterns", "Entry", "EvaluationInterval",
     "LineSplitter", "MLPerfLog", "MetricJoiner", "SkippedLines", "TrainingEvents", "WallClock", "by_our_names",
-    "checked_values", "compile_pattern", "is_torn", "metric_of", "parse_entry", "parse_record", "program_tags",
+    "checked_values", "is_torn", "metric_of", "parse_entry", "parse_record", "program_tags",
     "read_log",
 ]  # fmt: skip

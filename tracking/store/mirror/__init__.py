@@ -4,13 +4,13 @@ A mirror may be killed at any time. The next one continues where it stopped, wit
 functions that upload import mlflow, since that takes seconds.
 """
 
-from tracking.store.mirror.description import end_tags, journal_values
+from tracking.store.mirror.description import end_tags
 from tracking.store.mirror.log_batches import MAX_TAG_CHARS, RUN_START_TAG, log_batches, shortened
 from tracking.store.mirror.mirror import Mirror
 from tracking.store.mirror.mlflow_run import UID_TAG
 from tracking.store.mirror.state import STATUS
 
 __all__ = [
-    "MAX_TAG_CHARS", "RUN_START_TAG", "STATUS", "UID_TAG", "Mirror", "end_tags", "journal_values", "log_batches",
+    "MAX_TAG_CHARS", "RUN_START_TAG", "STATUS", "UID_TAG", "Mirror", "end_tags", "log_batches",
     "shortened",
 ]  # fmt: skip

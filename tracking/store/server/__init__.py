@@ -7,8 +7,8 @@ takes seconds.
 
 from tracking.store.server import connection
 from tracking.store.server.database import open_client
+from tracking.store.server.models import check_models
 from tracking.store.server.patient_client import PatientClient
-from tracking.store.server.permissions import check_models
 from tracking.store.server.server_errors import (
     ENVIRONMENT,
     TrackingRefused,

@@ -1,21 +1,16 @@
-"""Whether a user may write to an experiment or keep models on a server, and who can grant it.
+"""Whether a user may write to an experiment on a server with MLflow's basic-auth app, and who can grant it.
 
-MLflow's permissions, of its basic-auth app, are READ, EDIT and MANAGE (mlflow.server.auth.permissions). A run needs
-EDIT on its experiment. mlflow.server.auth.routes defines the routes. A server without one of them gives no reason, so
-nothing is refused. MLflow before version 3 and servers with models switched off keep no models.
+MLflow's permissions are READ, EDIT and MANAGE (mlflow.server.auth.permissions). A run needs EDIT on its experiment.
+mlflow.server.auth.routes defines the routes. A server without one of them gives no reason, so nothing is refused.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tracking.base.secrets import strip_credentials
 from tracking.store.server import connection
-from tracking.store.server.server_errors import TrackingRefused
 
 MAY_WRITE = ("EDIT", "MANAGE")
-NO_MODEL = "m-timetrial-asks"  # no model has this id; a server that keeps models says so
-REFUSALS = (403, 404, 405, 501)
 
 
 def ask(uri: str, route: str, **query: str) -> tuple[int, dict[str, Any]]:
@@ -54,28 +49,3 @@ def _explanation(uri: str, user: str, permission: str, experiment: str) -> str:
         f"{' or '.join(admins) or 'The administrator'} can grant it, and so can anybody with MANAGE on it. Next: ask "
         "for EDIT, give another tracking.experiment, or train now with tracking.offline=true"
     )
-
-
-def check_models(uri: str, register: bool) -> None:
-    """Ask an HTTP tracking server for a model that does not exist; with `register`, also for a registered one.
-
-    Raises TrackingRefused if it keeps no models, or none for this user. An outage raises nothing.
-    """
-    if not connection.is_http(uri):
-        return
-    requests: dict[str, tuple[str, dict[str, str]]] = {"log_model=true": (f"2.0/mlflow/logged-models/{NO_MODEL}", {})}
-    if register:
-        requests["register_model"] = ("2.0/mlflow/registered-models/get", {"name": NO_MODEL})
-    for key, (route, query) in requests.items():
-        try:
-            status, answer = ask(uri, route, **query)
-        except OSError:
-            return
-        if status in REFUSALS and answer.get("error_code") != "RESOURCE_DOES_NOT_EXIST":
-            message = str(answer.get("message", ""))[:300] or "unknown request"
-            option = key.partition("=")[0]
-            raise TrackingRefused(
-                f"{key}: {strip_credentials(uri)} takes no models (HTTP {status}: {message}). Next: leave {option} out"
-                " and keep the weights with save_model=final tracking.upload_model=true, or set tracking.uri to a"
-                " server of MLflow 3 that keeps models"
-            )

@@ -33,12 +33,12 @@ def absolute_uri(uri: str) -> str:
     return uri if path is None else uri.replace(f"///{path}", f"///{with_home(path).absolute()}", 1)
 
 
-def option_uri(uri: str | None, option: str = "--uri") -> str:
+def option_uri(uri: str | None) -> str:
     """The absolute URI of an option, else `default_uri`. Its server may then get the user's credentials.
 
-    Raises ConfigError for one that MLflow cannot use, which `option` or the environment gave.
+    Raises ConfigError for one that MLflow cannot use, which the option or the environment gave.
     """
-    check_uri(strip_credentials(uri or _default()), option if uri else "MLFLOW_TRACKING_URI")
+    check_uri(strip_credentials(uri or _default()), "--uri" if uri else "MLFLOW_TRACKING_URI")
     checked = absolute_uri(uri or _default())
     recipients.allow_server(checked)
     return checked

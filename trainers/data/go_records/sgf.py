@@ -16,7 +16,6 @@ TOKEN = re.compile(r"\s*(?:(?P<sign>[();])|(?P<key>[A-Za-z]+)|\[(?P<value>(?:[^\
 BEGIN = re.compile(r"\(\s*;")
 SINGLE = ("GM", "SZ", "KM", "GN", "B", "W")  # properties that have one value
 SETUP = {"AB", "AW", "AE", "PL"}
-BLACK, WHITE = 1, -1
 
 
 @dataclass(frozen=True)

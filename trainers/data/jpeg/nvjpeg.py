@@ -55,7 +55,7 @@ class Decoder:
     `size` and `decode` may run at the same time, each in one thread.
     """
 
-    def __init__(self, device: torch.device, num_lanes: int = NUM_LANES) -> None:
+    def __init__(self, device: torch.device) -> None:
         if device.type != "cuda":
             raise Unavailable(f"the device is {device.type}")
         self._library, self._quick = _load()
@@ -65,10 +65,10 @@ class Decoder:
             with torch.cuda.device(device):
                 self._call("nvjpegCreateEx", c_int(BACKEND_HARDWARE), None, None, c_uint(0), byref(self._handle))
                 self._call("nvjpegJpegStreamCreate", self._handle, byref(self._header))
-            self._lanes = [self._lane() for _ in range(num_lanes)]
+            self._lanes = [self._lane() for _ in range(NUM_LANES)]
         except Failed as error:
             raise Unavailable(f"{torch.cuda.get_device_name(device)} has no decoder that nvJPEG can use") from error
-        self._threads = ThreadPoolExecutor(num_lanes, thread_name_prefix="nvjpeg")
+        self._threads = ThreadPoolExecutor(NUM_LANES, thread_name_prefix="nvjpeg")
 
     def _lane(self) -> Lane:
         state = c_void_p()

@@ -30,12 +30,12 @@ from tracking.analysis.audit.evidence.headings import (
     is_stack,
     largest,
 )
-from tracking.analysis.audit.evidence.spacing import OF_TARGETS, evaluated_once
+from tracking.analysis.audit.evidence.spacing import OF_TARGETS
 from tracking.analysis.audit.evidence.trees import UNCHECKED, AuditResult, Near, That, by_identity, compare, name_of
 
 __all__ = [
     "BESIDE", "BUSY", "CAUSES", "DEVICES", "FACTS", "LEAST_SHARE", "LIMITS", "OF_TARGETS", "OVER_FP32", "OWN_FACTS",
     "PANELS", "QUANTITIES", "RATIOS", "SHORT", "SOFTWARE", "SPEEDS", "UNCHECKED", "AuditResult", "Content", "Evidence",
-    "Labels", "Near", "Rows", "That", "by_identity", "compare", "evaluated_once", "facts_of", "headings",
+    "Labels", "Near", "Rows", "That", "by_identity", "compare", "facts_of", "headings",
     "is_stack", "largest", "mean_of", "name_of", "observed", "selection", "these", "trees", "without_devices",
 ]  # fmt: skip
