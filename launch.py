@@ -43,7 +43,7 @@ from tracking.base.console import LastingStream
 from tracking.base.event_stream import EventStream
 from tracking.jobs.handover import SupervisorProcess, ahead
 from tracking.request import batch_checks, checks, refusal, search_options, strategy_checks, study_checks
-from tracking.request.command_line import arguments, choices, ranges
+from tracking.request.command_line import arguments, choices
 
 if TYPE_CHECKING:
     from tracking.jobs.plan import Job
@@ -120,7 +120,7 @@ def compose_and_launch(events: EventStream) -> tuple[int, str]:
 def collect(events: EventStream) -> Request:
     """Have Hydra compose each job, or print what --help, --cfg and --version ask for."""
     values = {word: parsed(word).value() for word in arguments.options_of(sys.argv[1:]) if "range(" in word}
-    ranges.check_ranges(values, is_search=search_options.is_requested(sys.argv[1:]))
+    choices.check_ranges(values, is_search=search_options.is_requested(sys.argv[1:]))
     request = Request(axes=axes_of(sys.argv[1:]), events=events)
     sys.argv[1:] = [word for word in sys.argv[1:] if word not in request.axes]  # Hydra would sweep over them.
     compose = hydra.main(version_base="1.3", config_path="conf", config_name="config")(request.add)
@@ -134,7 +134,7 @@ def collect(events: EventStream) -> Request:
             raise ConfigError(f"{error}. Next: -m ... dry_run=true lists the jobs of a sweep") from error
         finally:
             output.flush()
-    ranges.check_number(len(request.jobs), sys.argv[1:])
+    choices.check_number(len(request.jobs), sys.argv[1:])
     return request
 
 

@@ -1,10 +1,12 @@
-"""Numbers as text, in digits that are read at once: `1,576` instead of `1.58e+03`."""
+"""Numbers as text, in digits that are read at once: `1,576` instead of `1.58e+03`; and counts with their nouns."""
 
 from __future__ import annotations
 
 import string
 from collections.abc import Mapping
 from typing import Any
+
+SINGULAR = {"are": "is", "do": "does", "have": "has", "were": "was"}
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -37,3 +39,13 @@ def formatted(value: float, digits: str) -> str:
     """A value by a format such as `.3g`; by `.2f` with three significant digits where it would leave fewer than two."""
     digits = ".3g" if digits == ".2f" and 0 < abs(value) < 0.1 else digits
     return significant(value, int(digits[1:-1])) if digits.endswith("g") else f"{value:{digits}}"
+
+
+def counted(number: int, noun: str) -> str:
+    """The count with its noun: 1 run, 2 runs, 0 runs."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def verb(plural: str, number: int) -> str:
+    """The verb's form for this count: 1 counts, 2 count."""
+    return SINGULAR.get(plural, f"{plural}s") if number == 1 else plural

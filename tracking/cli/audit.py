@@ -39,7 +39,7 @@ def check(console: Console, folder: Path, roots: Sequence[Path]) -> dict[str, An
     Raises ValueError or FileNotFoundError if the folder has no report on runs.
     """
     from tracking.analysis.audit import audit_folder
-    from tracking.analysis.statistics import counted, verb
+    from tracking.base.number_text import counted, verb
 
     audit_result = audit_folder(folder, roots)
     for sentence in audit_result.differences:

@@ -59,10 +59,11 @@ def run(arguments: argparse.Namespace) -> Answer:
 
     def show() -> None:
         from tracking.base.console import make_console
+        from tracking.base.number_text import counted
 
         make_console().print(verdict_table(verdicts))
         if unused:
-            number = f"{len(unused)} environment{'s' if len(unused) > 1 else ''}"
+            number = counted(len(unused), "environment")
             print(f"unused by declared stacks: {number}. Next: --remove, to remove unused ones")
 
     return Answer(FAILURE if has_error else SUCCESS, {"stacks": rows, "unused": unused, "removed": []}, show)

@@ -15,7 +15,7 @@ from tests.support.commands import launch
 from tests.support.searched_program import that_ends
 from tests.support.studied import Writer, config, make_sweep
 from tracking.analysis.search import Axis
-from tracking.analysis.statistics import counted
+from tracking.base.number_text import counted
 from tracking.jobs.follow import price_words, search_price
 from tracking.jobs.plan import Job, earlier_runs, price
 from tracking.jobs.plan.earlier_runs import Place

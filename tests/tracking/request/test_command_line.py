@@ -21,10 +21,9 @@ from tests.support import commands
 from tests.support.composing import composed
 from tracking.base.event_stream import EventStream
 from tracking.request import checks, refusal
-from tracking.request.command_line import choices, ranges
-from tracking.request.command_line.arguments import hydra_arguments
+from tracking.request.command_line import choices
+from tracking.request.command_line.arguments import hydra_arguments, sizes
 from tracking.request.command_line.choices import group_names
-from tracking.request.command_line.sizes import sizes
 
 
 def refusal_of(*words: str) -> str:
@@ -192,9 +191,9 @@ def parsed_ranges(*words: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("words", [["a=range(1,9000000)"], ["a=shuffle(range(1,201))", "b=1,2", "c=range(101,1,-1)"]])
 def test_ranges_of_too_many_values_are_refused_before_they_are_listed(words: list[str]) -> None:
-    ranges.check_ranges(parsed_ranges("seed=range(0,10000)"), is_search=False)
+    choices.check_ranges(parsed_ranges("seed=range(0,10000)"), is_search=False)
     with pytest.raises(ConfigError, match=r"^a=.*range\(1,.*Allowed: up to 10,000. Next: give a larger step"):
-        ranges.check_ranges(parsed_ranges(*words), is_search=False)
+        choices.check_ranges(parsed_ranges(*words), is_search=False)
 
 
 @pytest.mark.parametrize("values", ["0.01,0.001,0", "1,10,nan", "nan,3", "1,inf"])
@@ -202,13 +201,13 @@ def test_ranges_of_too_many_values_are_refused_before_they_are_listed(words: lis
 def test_a_range_that_never_ends_is_refused_by_its_own_words(values: str, is_search: bool) -> None:
     word = f"model.optimizer.lr=range({values})"
     with pytest.raises(ConfigError, match=rf"^{re.escape(word)}: its step is .*other than 0. Next: give"):
-        ranges.check_ranges(parsed_ranges(word), is_search=is_search)
+        choices.check_ranges(parsed_ranges(word), is_search=is_search)
 
 
 def test_a_search_draws_from_each_range_alone() -> None:
-    ranges.check_ranges(parsed_ranges("a=range(8,512,8)", "b=range(1,1000)"), is_search=True)
+    choices.check_ranges(parsed_ranges("a=range(8,512,8)", "b=range(1,1000)"), is_search=True)
     with pytest.raises(ConfigError, match=r"^b=range\(1,90000\): gives 89,999 values"):
-        ranges.check_ranges(parsed_ranges("a=range(8,512,8)", "b=range(1,90000)"), is_search=True)
+        choices.check_ranges(parsed_ranges("a=range(8,512,8)", "b=range(1,90000)"), is_search=True)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from tracking.analysis.compare.axis_values import Values
 from tracking.analysis.compare.eval_intervals import PARAMS, uneven
 from tracking.analysis.compare.grouping import DEVICES, Task
 from tracking.analysis.results import NONE, REPEATS, TASK, Run, Runs, words
-from tracking.analysis.statistics import counted, verb
 from tracking.base import quantities
 from tracking.base.installation import TRACKING
+from tracking.base.number_text import counted, verb
 from tracking.request.node_options import JOBS_AT_ONCE
 
 WITH_NEIGHBOURS = "--with-neighbours"  # compares runs that shared a machine with runs that did not

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tracking.analysis.results import Run
-from tracking.analysis.statistics import counted
+from tracking.base.number_text import counted
 
 EVERY, AFTER, EPOCHS = PARAMS = ("eval_interval_samples", "eval_after_samples", "eval_at_epochs")
 ALIKE = 1.05  # intervals in samples are rounded to whole steps, and steps differ in size

@@ -15,9 +15,9 @@ from tracking.analysis.compare.gate_side import side_of
 from tracking.analysis.compare.grouping import agreed, is_censored, is_interrupted
 from tracking.analysis.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, GateVerdict, check_metric, decide
 from tracking.analysis.results import NONE, REPEATS, TASK, Run, Runs, differing, newest_attempts
-from tracking.analysis.statistics import counted, verb
 from tracking.base import quantities
 from tracking.base.near_names import near_or_all
+from tracking.base.number_text import counted, verb
 from tracking.base.safe_text import in_markdown
 
 __all__ = ["CANNOT_TELL", "GateVerdict", "Question", "judge", "junit", "markdown"]

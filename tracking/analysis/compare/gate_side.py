@@ -10,9 +10,9 @@ from tracking.analysis.compare.censoring import UNTIL_CENSORED
 from tracking.analysis.compare.estimates import estimate
 from tracking.analysis.compare.grouping import Setting
 from tracking.analysis.results import Run
-from tracking.analysis.statistics import Times, counted, share, verb
+from tracking.analysis.statistics import Times, share
 from tracking.base import quantities
-from tracking.base.number_text import significant
+from tracking.base.number_text import counted, significant, verb
 
 TIME = quantities.TIME_TO_ACCURACY_SEC
 

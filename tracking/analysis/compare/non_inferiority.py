@@ -28,7 +28,6 @@ from tracking.analysis.statistics import (
     Counts,
     Needed,
     Times,
-    counted,
     exceeds,
     falls_below,
     often,
@@ -37,7 +36,7 @@ from tracking.analysis.statistics import (
     runs_to_tell,
 )
 from tracking.base import quantities
-from tracking.base.number_text import significant
+from tracking.base.number_text import counted, significant
 from tracking.base.quantities import how_to_declare, unit, why_unknown
 
 NOT_SLOWER, SLOWER, CANNOT_TELL = 0, 1, 2

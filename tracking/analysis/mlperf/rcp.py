@@ -20,8 +20,8 @@ from typing import Any
 
 from conf.target import Target, limit, meets_target
 from tracking.analysis.mlperf.score import Score
-from tracking.analysis.statistics import counted, olympic_mean
-from tracking.base.number_text import significant
+from tracking.analysis.statistics import olympic_mean
+from tracking.base.number_text import counted, significant
 from tracking.measure.programs import Benchmark
 
 PACKAGE = "mlperf_logging"

@@ -12,7 +12,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tracking.analysis.statistics import olympic_mean, verb
+from tracking.analysis.statistics import olympic_mean
+from tracking.base.number_text import verb
 from tracking.measure.programs import EVALUATIONS, SUCCESS, Benchmark, MLPerfLog, read_log
 from tracking.record import typed_json
 

@@ -1,14 +1,18 @@
-"""A report's settings beside published ones, in the same units: `report --reference mlperf,lambda`."""
+"""A report's settings beside published ones, in the same units: `report --reference mlperf,lambda`.
+
+Also what a larger batch costs or saves, beside the published pairs of batch sizes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
-from tracking.analysis.compare import Setting, Task, estimate
-from tracking.analysis.published import batch_pairs, node_scaling
+from tracking.analysis.compare import Estimate, Setting, Task, estimate, estimates
+from tracking.analysis.published import node_scaling
 from tracking.analysis.published.reference_tables import printed_tables, reference_tables
-from tracking.analysis.published.studies import Reference, known_studies, reference_rows
+from tracking.analysis.published.studies import DELL, Reference, known_studies, reference_rows
 from tracking.analysis.report import Report
 from tracking.analysis.results import Cell, Table
 from tracking.base import quantities
@@ -42,6 +46,14 @@ NOTE = (
     " says over how many runs. Your batch is the global batch size; theirs is what their source calls the batch size."
     " Yours: mean ± standard error over n runs."
 )
+STUDY = "dell"
+TIME = quantities.TIME_TO_ACCURACY_SEC
+AXES = ("batch_size", "global_batch_size")  # axes whose values are batch sizes
+COLUMNS = ("", "hardware", "batch", "larger batch", "its time to accuracy (min)", "times as long")
+PAIRS_NOTE = (
+    "Times as long: the time to accuracy with the larger batch over that with the smaller one; ±: standard error."
+    f' Yours: each batch beside the next larger one. Published: "{DELL}"; its batch is what it calls the batch size.'
+)
 
 
 def add_published(report: Report, names: Sequence[str]) -> None:
@@ -50,8 +62,8 @@ def add_published(report: Report, names: Sequence[str]) -> None:
         tables, sentences = beside_published(report.tasks, names)
         report.tables += tables
         report.warnings += sentences
-    if batch_pairs.STUDY in names:
-        made = [batch_pairs.pairs_table(task, model_of(task)) for task in report.tasks]
+    if STUDY in names:
+        made = [pairs_table(task, model_of(task)) for task in report.tasks]
         report.tables += [table for table in made if table]
     if node_scaling.STUDY in names:
         for number, task in enumerate(report.tasks, 1):
@@ -138,3 +150,48 @@ def own_row(setting: Setting, shown: Sequence[Quantity]) -> list[Cell]:
         cells.append(mean.text(setting.usual_n(figure.key)) if mean else None)
     share = setting.reached.text if setting.reached else None
     return [f"yours: {setting.name} (n={len(setting.runs)})", *facts, share, *cells]
+
+
+def pairs_table(task: Task, model: str) -> Table | None:
+    """The table of a workload with several batch sizes; None without them, and without a published pair."""
+    published = _published(reference_rows([STUDY], model))
+    own = _own(task) if published else []
+    if not own:
+        return None
+    title = f"{task.title}: larger batches, beside published pairs"
+    return Table(title, dict.fromkeys(COLUMNS, ""), [*own, *published], PAIRS_NOTE, "batch-pairs", task.title)
+
+
+def _own(task: Task) -> list[list[Cell]]:
+    rows: list[list[Cell]] = []
+    for axis in AXES:
+        groups: dict[str, dict[int, Setting]] = {}
+        for setting in task.settings:
+            if setting.labels.get(axis, "").isdecimal() and estimate(setting.measured(TIME)):
+                rest = " ".join(f"{key}={value}" for key, value in setting.labels.items() if key != axis)
+                groups.setdefault(rest, {})[int(setting.labels[axis])] = setting
+        for rest, by_batch in groups.items():
+            for small, large in pairwise(sorted(by_batch)):
+                time = estimate(by_batch[large].measured(TIME), 1 / 60)
+                factor = estimates.gain(by_batch[small], by_batch[large], TIME)
+                name = f"yours: {rest}" if rest else "yours"
+                gpus = ", ".join(sorted({run.tags.get("env.gpu", "?") for run in by_batch[large].runs}))
+                rows.append([name, gpus, f"{small:,}", f"{large:,}", _text(time), _text(factor)])
+    return rows
+
+
+def _text(value: Estimate | None) -> str:
+    return value.text() if value else ""
+
+
+def _published(references: Sequence[Reference]) -> list[list[Cell]]:
+    groups: dict[tuple[str, str], dict[int, float]] = {}
+    for row in references:
+        if row.batch_size is not None:
+            groups.setdefault((row.hardware, row.what), {})[row.batch_size] = row.metrics[TIME]
+    return [
+        [f"published: {name}".removesuffix(": "), hardware, f"{small:,}", f"{large:,}",
+         significant(times[large] / 60, 5), f"{times[large] / times[small]:.3f}"]
+        for (hardware, name), times in groups.items()
+        for small, large in pairwise(sorted(times))
+    ]  # fmt: skip

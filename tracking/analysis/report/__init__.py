@@ -4,6 +4,8 @@ Numbers come from `compare`; this room orders them and puts them into words. `au
 of this room.
 """
 
+from __future__ import annotations
+
 from tracking.analysis.report import page, report
 from tracking.analysis.report.pictures import (
     COLOURS,
@@ -17,10 +19,11 @@ from tracking.analysis.report.pictures import (
     bounds_of,
     drawn,
     png,
+    roofline_chart,
 )
 from tracking.analysis.report.report import Report
 
 __all__ = [
     "COLOURS", "LINES", "MARKERS", "Panel", "Plot", "Point", "Report", "as_point", "beside_lines", "bounds_of", "drawn",
-    "page", "png", "report",
+    "page", "png", "report", "roofline_chart",
 ]  # fmt: skip

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from tracking.analysis.compare import Comparison, Setting, Task, censoring, grouping
 from tracking.analysis.report.pictures import TIME
 from tracking.analysis.results import EXPLORING
-from tracking.analysis.statistics import counted
 from tracking.base import quantities
+from tracking.base.number_text import counted
 from tracking.record import UNKNOWN_TAG
 
 RATE = quantities.THROUGHPUT_SAMPLES_PER_SEC

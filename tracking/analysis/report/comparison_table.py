@@ -11,8 +11,8 @@ from tracking.analysis.report import sentences
 from tracking.analysis.report.sentences import Sentence
 from tracking.analysis.report.setting_tables import REACHED, shown_share
 from tracking.analysis.results import Cell, Table
-from tracking.analysis.statistics import POWER, counted
-from tracking.base.number_text import significant
+from tracking.analysis.statistics import POWER
+from tracking.base.number_text import counted, significant
 
 MOST_PAIRS = 15  # shown; every pair is in the CSV and JSON
 SHARES_TOO = "How often settings reach the target is compared by Fisher's exact test, corrected alike. "

@@ -13,7 +13,7 @@ from typing import Any
 from tracking.analysis.report.pictures import Plot
 from tracking.analysis.report.report import Report
 from tracking.analysis.results import Table
-from tracking.analysis.statistics import counted
+from tracking.base.number_text import counted
 from tracking.base.safe_text import in_csv, in_markdown, visible
 from tracking.record import documents
 

@@ -23,19 +23,17 @@ from tracking.analysis.compare import (
 from tracking.analysis.report import plain, setting_tables, stack_sentences
 from tracking.analysis.report.caveats import caveats, unpaired
 from tracking.analysis.report.comparison_table import comparison_table
-from tracking.analysis.report.limit_tables import limits_table
+from tracking.analysis.report.limit_tables import limits_table, possible_table, utilization_table
 from tracking.analysis.report.pictures import Plot, Plotter, roofline_chart
-from tracking.analysis.report.possible_table import possible_table
 from tracking.analysis.report.questions import over_table, tables_over_all, within_table
 from tracking.analysis.report.ranking_table import KIND, ranking_table
 from tracking.analysis.report.sentences import Sentence, answer, beside, goodput, spent
 from tracking.analysis.report.setting_tables import ReportedFigure, metrics_table
-from tracking.analysis.report.utilization_table import utilization_table
 from tracking.analysis.report.verdicts import Verdict
 from tracking.analysis.results import Run, Runs, Table, newest_attempts, none_finished
-from tracking.analysis.statistics import counted
 from tracking.base import quantities
 from tracking.base.near_names import near_or_all
+from tracking.base.number_text import counted
 
 RUN_AGAIN, SHARED_MACHINE = "run again", "shared its machine"  # why a selected run is left out
 

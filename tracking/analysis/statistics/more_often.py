@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 from tracking.analysis.statistics.time_to_event import Times
 
+CONFIDENCE = 0.95
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -82,3 +84,14 @@ def often(first: Times, second: Times) -> Often | None:
     sides = both, both.swapped
     more = min(sides, key=lambda side: side.p)
     return Often(more is sides[0], more, min(1.0, 2 * more.p))
+
+
+def proven_share(num_good: int, n: int) -> float:
+    """The one-sided lower bound of the true share of successes: 0.37 for 3 of 3; 0 without a success.
+
+    Clopper and Pearson 1934, Biometrika 26, 404-413: the share at which `num_good` or more successes have a probability
+    of 1 - CONFIDENCE.
+    """
+    from scipy.special import betaincinv
+
+    return float(betaincinv(num_good, n - num_good + 1, 1 - CONFIDENCE)) if num_good else 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tracking.analysis.results import EXPLORING
+from tracking.base.number_text import counted
 from tracking.record import Record
 
 # Tags that are printed as soon as they are recorded.
@@ -29,7 +30,7 @@ def remark(record: Record) -> str:
 
 def job_line(name: str, outcome: str, num_left: int, mean_sec: float | None) -> str:
     """A job's outcome, and the number of jobs left with their estimated time, if known."""
-    left = f"{num_left} job{'s' if num_left > 1 else ''} left"
+    left = f"{counted(num_left, 'job')} left"
     left += "" if mean_sec is None else f", about {duration(num_left * mean_sec)}"
     return f"  {name}: {outcome}" + (f"; {left}" if num_left else "")
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from conf.schema import RunConfig
 from tracking.analysis.search import Rules
-from tracking.analysis.statistics import counted
-from tracking.base.number_text import significant
+from tracking.base.number_text import counted, significant
 from tracking.jobs.follow.job_words import duration
 from tracking.jobs.plan import Job, earlier_runs, price
 from tracking.machine.environment import cpu_model, nvml

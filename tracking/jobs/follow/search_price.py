@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig
-from tracking.analysis.statistics import counted
+from tracking.base.number_text import counted
 from tracking.jobs.follow import price_words
 from tracking.jobs.plan import Job, price
 from tracking.jobs.search import SearchJobs

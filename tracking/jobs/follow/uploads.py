@@ -18,6 +18,7 @@ from conf.launch_options import TrackingConfig
 from conf.schema import ConfigError, RunConfig
 from tracking.base import quantities
 from tracking.base.installation import CODE, PREFIX, TRACKING
+from tracking.base.number_text import counted
 from tracking.base.safe_text import path_in_command, path_to_type
 from tracking.base.secrets import strip_credentials
 from tracking.jobs.follow import unfinished
@@ -104,7 +105,7 @@ class Uploads:
         num = len(cut_off) + len(others)
         words = f" ({len(cut_off)} cut off: ended, and uploaded beside this run)" if cut_off else ""
         self._console.print(
-            f"note: MLflow lacks parts of {num} earlier run{'s' if num > 1 else ''}{words}. "
+            f"note: MLflow lacks parts of {counted(num, 'earlier run')}{words}. "
             f"Next: {sync_command([*cut_off, *others])}",
             soft_wrap=True,
         )

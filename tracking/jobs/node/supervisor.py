@@ -22,10 +22,9 @@ from tracking.jobs.node import (
     worker_process,
 )
 from tracking.jobs.node.interruption import say
-from tracking.jobs.node.part import Part
 from tracking.jobs.node.rendezvous import nodes
 from tracking.jobs.node.rendezvous.nodes import NodeFailed
-from tracking.jobs.node.task import Task
+from tracking.jobs.node.task import Part, Task
 from tracking.jobs.worker_command import worker_command
 from tracking.machine.environment import nvml, processes
 from tracking.machine.stacks import check_verdicts, judge, make_all, needed_by, needs

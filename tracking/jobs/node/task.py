@@ -1,4 +1,4 @@
-"""This process's place in a scheduled job: which node of the run, of how many."""
+"""A node's part of a run, as the supervisor's modules share it, and its place in a scheduled job."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from conf.schema import ConfigError, RunConfig
+from tracking.jobs.handover import Forks, Lifeline
 from tracking.jobs.node import slurm
+from tracking.jobs.node.rendezvous.nodes import Nodes
 
 PLACE = ".nodes-"
 
@@ -72,3 +76,23 @@ class Task:
     def address(self) -> str:
         """How the scheduler reaches this node; empty without one."""
         return slurm.node_address(self.node) if self.scheduled else ""
+
+
+@dataclass
+class Part:
+    """A node's part of a run, and what its supervisor was given for it."""
+
+    folder: Path
+    config: RunConfig
+    task: Task
+    gpus: list[Any]
+    started: float  # monotonic seconds at which the run began to start, before its clock
+    lifeline: Lifeline
+    lock: int = -1  # descriptor of the folder's lock; only the head node has it
+    launcher: int | None = None  # the process whose descendants belong to the run
+    others: Nodes | None = None  # the other nodes; None for a run on one
+    forks: Forks | None = None  # the fork servers, if the worker may be forked
+
+    @property
+    def gpu_uuids(self) -> list[str]:
+        return [gpu.uuid for gpu in self.gpus]

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig
-from tracking.analysis.statistics import counted
 from tracking.base import quantities
 from tracking.base.installation import LAUNCH
+from tracking.base.number_text import counted
 from tracking.base.safe_text import in_markdown
 from tracking.jobs.plan import run_setup, sweep_cost, sweep_summary, sweep_view
 from tracking.jobs.plan.job import Job

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracking.analysis.results import FolderRuns, MlflowRuns
-from tracking.analysis.statistics import counted
+from tracking.base.number_text import counted
 from tracking.base.safe_text import in_markdown
 from tracking.record import NOTE_TAG, documents, files, run_folder
 

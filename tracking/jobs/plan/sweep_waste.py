@@ -11,9 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from tracking.analysis.statistics import counted
 from tracking.base import quantities
-from tracking.base.number_text import significant
+from tracking.base.number_text import counted, significant
 from tracking.jobs.plan import sweep_cost
 from tracking.record import Record, attempts, documents, failures, files, journal, node_records, run_folder
 

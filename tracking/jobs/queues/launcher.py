@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig
-from tracking.analysis.statistics import counted
 from tracking.base.console import make_console
 from tracking.base.event_stream import EventStream
 from tracking.base.installation import LAUNCH
+from tracking.base.number_text import counted
 from tracking.jobs.follow import Uploads
 from tracking.jobs.handover import SupervisorProcess
 from tracking.jobs.node import Interrupted, join, outcome, preparing, signals, ticket

@@ -10,8 +10,7 @@ from rich.table import Table
 
 from conf.launch_options import SearchConfig
 from tracking.analysis.search import Answer, Figure, Ratio, Scalar, key_of
-from tracking.analysis.statistics import counted
-from tracking.base.number_text import epoch_text, significant
+from tracking.base.number_text import counted, epoch_text, significant
 from tracking.jobs.plan import Job
 from tracking.jobs.search.fronts import Point, front_of
 from tracking.jobs.search.setting_means import Means, times
@@ -80,7 +79,7 @@ def setting_text(setting: Mapping[str, Scalar]) -> str:
 def figure_text(figure: Figure, objective: str) -> str:
     """`9.1 s (8.8 to 9.4, n = 5)`."""
     if figure.mean is None:
-        return f"not reached in {figure.n} run{'s' if figure.n > 1 else ''}"
+        return f"not reached in {counted(figure.n, 'run')}"
     between = f"{interval}, " if (interval := _interval(figure)) else ""
     short = f", {figure.num_short} of them without the target" if figure.num_short else ""
     return f"{significant(figure.mean, 4)} {UNITS[objective]} ({between}n = {figure.n}{short})"

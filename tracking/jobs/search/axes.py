@@ -1,14 +1,21 @@
-"""The axes of a search: reads them from arguments, refuses options that cannot be axes, and gives the defaults."""
+"""The axes of a search: reads them from arguments, refuses options that cannot be axes, and gives the defaults.
+
+A request, or a value of an axis, may need values of other axes: it is checked beside them.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice, product
 from typing import Any
 
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
-from tracking.request.search_options import search_name
+from tracking.analysis.search import Axis, Scalar
+from tracking.request.search_options import search_name, setting_overrides
 
 SEARCH_EXAMPLE = "-m +search=quickest batch_size=16,32,64 'model.optimizer.lr=interval(0.01,0.1)'"
 EVAL_OPTIONS = ("eval_every_steps", "eval_every_samples", "eval_at_epochs", "eval_after_steps")
@@ -26,6 +33,8 @@ READING_AXES = ("dataset.decode", "dataset.num_threads")  # allowed: they change
 INTEGER_INTERVAL = re.compile(r"interval\(\s*[+-]?\d[\d_]*\s*,\s*[+-]?\d[\d_]*\s*\)")
 BATCH_FACTORS = (0.25, 0.5, 1.0, 2.0)  # default axis: factors of the model's batch size
 LR_FACTOR = 4.0  # default axis: the model's learning rate, divided and multiplied by this
+MOST_TRIED = 64  # the most combinations of values that are tried
+ParsedWord = Callable[[str], tuple[str, object, Sequence[object]]]  # a word's key, its value, and the listed choices
 
 
 def axis_of(word: str, key: str, sweep: Any, choices: Sequence[Any]) -> dict[str, Any]:
@@ -93,3 +102,38 @@ def default_axes(config: RunConfig, overrides: Sequence[str] = ()) -> list[str]:
     fixed = {word.partition("=")[0] for word in overrides}
     axes = [] if fixed & {"batch_size", "global_batch_size"} else [f"{key}={','.join(map(str, sizes))}"]
     return [*axes, *([] if "model.optimizer.lr" in fixed else [rates])]
+
+
+def checked_request(
+    overrides: list[str], axes: Sequence[str], parsed: ParsedWord, make: Callable[[list[str]], RunConfig]
+) -> RunConfig:
+    """The config of a search's request, beside values of its axes if it needs them. Raises ConfigError.
+
+    `overrides` are without the words of the `axes`, which `parsed` reads. `make` composes and checks a config.
+    """
+    try:
+        return make(overrides)
+    except ConfigError:
+        return first_that_fits(overrides, [Axis(**axis_of(word, *parsed(word))) for word in axes], make, {})
+
+
+def first_that_fits(
+    overrides: list[str], axes: Sequence[Axis], make: Callable[[list[str]], RunConfig], setting: Mapping[str, Scalar]
+) -> RunConfig:
+    """The config of a setting; if it is refused, with the first values of the other axes that it fits.
+
+    Raises the first ConfigError if no values fit.
+    """
+    words = [*overrides, *setting_overrides(setting)]
+    try:
+        return make(words)
+    except ConfigError as error:
+        for values in islice(product(*(_tried(axis) for axis in axes if axis.key not in setting)), MOST_TRIED):
+            with suppress(ConfigError):
+                return make([*words, *setting_overrides(dict(ChainMap(*values)))])
+        raise error from None
+
+
+def _tried(axis: Axis) -> list[dict[str, Scalar]]:
+    """An axis's values to try. Of an interval these are the option's own value, which needs no word, and an end."""
+    return [{axis.key: value} for value in axis.choices] or [{}, {axis.key: axis.to_check[0]}]

@@ -14,10 +14,10 @@ from rich.console import Console
 
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.search import Answer, Axis, SearchTrial, answers, propose, runs_to_first_look
-from tracking.analysis.statistics import counted
+from tracking.base.number_text import counted
 from tracking.jobs.plan import Job, sweep, sweep_summary
 from tracking.jobs.search import answer_record, answer_words, fronts, setting_means, trace_file
-from tracking.jobs.search.fitting_values import first_that_fits
+from tracking.jobs.search.axes import first_that_fits
 from tracking.jobs.search.search_rules import rules_of
 from tracking.jobs.search.trial_of_job import (
     command_line,

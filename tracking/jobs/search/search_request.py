@@ -14,8 +14,7 @@ from conf.schema import ConfigError, RunConfig
 from tracking.analysis.search import DECIDE, Axis
 from tracking.jobs.plan import Job
 from tracking.jobs.search import trace_file
-from tracking.jobs.search.axes import SEARCH_EXAMPLE, axis_of, default_axes
-from tracking.jobs.search.fitting_values import ParsedWord, checked_request
+from tracking.jobs.search.axes import SEARCH_EXAMPLE, ParsedWord, axis_of, checked_request, default_axes
 from tracking.jobs.search.search_jobs import SearchJobs
 from tracking.jobs.search.search_rules import GROUPS, value_of
 from tracking.request import refusal

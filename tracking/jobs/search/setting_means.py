@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import fmean
 
 from tracking.analysis.search import DECIDE, Figure, Key, key_of
-from tracking.analysis.statistics import counted
 from tracking.base import quantities
+from tracking.base.number_text import counted
 from tracking.jobs.plan import Job, sweep_summary
 from tracking.record import run_folder
 

@@ -6,10 +6,9 @@ provide only its optimizer and its loader.
 
 from tracking.measure.steps import first_process, rank_parts
 from tracking.measure.steps.host_watch import HostWatch
-from tracking.measure.steps.loader_marks import batches
 from tracking.measure.steps.nvtx_ranges import Ranges, nvtx_ranges
 from tracking.measure.steps.shard_marks import ShardedExchanges
-from tracking.measure.steps.step_marks import LastGradient, optimizer_steps
+from tracking.measure.steps.step_marks import LastGradient, batches, optimizer_steps
 
 __all__ = [
     "HostWatch", "LastGradient", "Ranges", "ShardedExchanges", "batches", "first_process", "nvtx_ranges",

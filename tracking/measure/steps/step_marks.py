@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.data import dataloader
 
 ENGINE: Any = torch.autograd.Variable._execution_engine
 
@@ -81,3 +82,21 @@ def optimizer_steps(on_step: Callable[[torch.optim.Optimizer], None]) -> Iterato
         yield
     finally:
         hook.remove()
+
+
+@contextmanager
+def batches(on_batch: Callable[[], None]) -> Iterator[None]:
+    """Call `on_batch` after each batch of any DataLoader of this process."""
+    iterator = dataloader._BaseDataLoaderIter
+    original = iterator.__next__
+
+    def next_and_report(self: Any) -> Any:
+        batch = original(self)
+        on_batch()
+        return batch
+
+    iterator.__next__ = next_and_report  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        iterator.__next__ = original  # type: ignore[method-assign]

@@ -6,9 +6,8 @@ of trained models are complete or absent.
 
 from trainers.loop.saving.checkpoint import CheckpointCallback
 from trainers.loop.saving.copies import ALIGNMENT, num_bytes
-from trainers.loop.saving.interval import Interval, interval_of
+from trainers.loop.saving.interval import Interval, SavedAndEnded, interval_of
 from trainers.loop.saving.same_data import data_version, keep_to_version
-from trainers.loop.saving.stopping import SavedAndEnded
 from trainers.loop.saving.whole_files import WholeFiles
 
 __all__ = [

@@ -21,10 +21,9 @@ from tracking.record import Journal, checkpoints
 from trainers.data.loading.position import Positionable
 from trainers.loop.saving.background import Job, Stopwatch, Writer, in_words
 from trainers.loop.saving.copies import ALIGNMENT, has_room, num_bytes
-from trainers.loop.saving.interval import Interval
+from trainers.loop.saving.interval import Interval, SavedAndEnded, Stopping
 from trainers.loop.saving.meeting import Meeting
 from trainers.loop.saving.random_states import random_states, set_random_states
-from trainers.loop.saving.stopping import SavedAndEnded, Stopping
 from trainers.ops.sharding import sharded
 from trainers.workload import Loader, Shard
 

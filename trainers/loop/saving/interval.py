@@ -1,12 +1,20 @@
-"""How often checkpoints are saved, and the refusal of an interval that a run cannot keep."""
+"""When checkpoints are saved: at an interval that the run can keep, and before an end that the supervisor requests.
+
+To request an end, the supervisor puts a file in the run's folder.
+"""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from conf.schema import ConfigError, RunConfig
+from tracking.record import run_folder
 from trainers.data.loading.position import Positionable
 from trainers.workload import Loader
+
+LOOK_SEC = 0.5
 
 
 @dataclass(frozen=True)
@@ -46,3 +54,22 @@ def interval_of(config: RunConfig, max_epochs: int, num_steps: int, loader: Load
     interval = Interval(config.checkpoint_every_epochs, config.checkpoint_every_steps)
     interval.check(max_epochs, num_steps, loader)
     return interval
+
+
+class SavedAndEnded(Exception):
+    """The run was told to stop, and has saved a checkpoint."""
+
+
+class Stopping:
+    """Looks for the file, at most once in LOOK_SEC seconds."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._file = run_dir / run_folder.STOPPING
+        self._looked_at = 0.0
+        self._requested = False
+
+    def is_requested(self) -> bool:
+        if not self._requested and time.monotonic() - self._looked_at > LOOK_SEC:
+            self._looked_at = time.monotonic()
+            self._requested = self._file.exists()
+        return self._requested

@@ -16,9 +16,9 @@ from tracking.analysis.audit.audit import audit
 from tracking.analysis.audit.evidence import headings
 from tracking.analysis.compare import Setting, Task
 from tracking.analysis.report import report
+from tracking.analysis.report.limit_tables import utilization_table
 from tracking.analysis.report.pictures import drawing, roofline_chart
 from tracking.analysis.report.setting_tables import settings_table
-from tracking.analysis.report.utilization_table import utilization_table
 from tracking.analysis.results import Run
 from tracking.analysis.results.folder_runs import FolderRuns
 from tracking.base import quantities

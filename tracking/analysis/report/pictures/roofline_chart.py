@@ -22,7 +22,8 @@ from tracking.analysis.report.pictures.drawing import (
 )
 from tracking.analysis.report.pictures.plot import Panel
 from tracking.analysis.results import FolderRuns, Run, Runs
-from tracking.analysis.statistics import counted, mean_and_standard_error, verb
+from tracking.analysis.statistics import mean_and_standard_error
+from tracking.base.number_text import counted, verb
 from tracking.measure.bottleneck import Ceilings, roofline
 from tracking.record import documents
 

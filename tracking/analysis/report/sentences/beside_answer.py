@@ -10,8 +10,8 @@ from tracking.analysis.compare import UNTIL_CENSORED, Best, Comparison, Setting,
 from tracking.analysis.report.sentences import phrases
 from tracking.analysis.report.sentences.templates import MOST_NAMED, Sentence
 from tracking.analysis.results import EXPLORING
-from tracking.analysis.statistics import counted
 from tracking.base import quantities
+from tracking.base.number_text import counted
 from tracking.measure.bottleneck import NAMES, RunOptions, alone_first, first_try, limit, shared_cores
 
 COST = quantities.COST_TO_ACCURACY_USD

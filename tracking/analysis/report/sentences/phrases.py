@@ -8,9 +8,8 @@ from typing import Any
 
 from tracking.analysis.compare import UNTIL_CENSORED, Setting, Task, estimate
 from tracking.analysis.report.sentences.templates import MOST_NAMED
-from tracking.analysis.statistics import counted
 from tracking.base import quantities
-from tracking.base.number_text import significant
+from tracking.base.number_text import counted, significant
 
 CPU = "the CPU"  # the name of gpus=0
 COUNTED = {"gpus": "GPU", "nodes": "node"}  # axes whose values count these

@@ -8,8 +8,8 @@ from typing import Any
 
 from tracking.analysis.compare import ALPHA, Best, Comparison, Factors, Setting
 from tracking.analysis.report.sentences.templates import MOST_NAMED, Sentence
-from tracking.analysis.statistics import Needed, counted
-from tracking.base.number_text import significant
+from tracking.analysis.statistics import Needed
+from tracking.base.number_text import counted, significant
 from tracking.base.quantities import unit
 
 CONFIDENCE = 1 - ALPHA

@@ -13,8 +13,7 @@ from collections.abc import Collection, Sequence
 from tracking.analysis.search.exploring.earlier import agreed_shape, promises_nothing
 from tracking.analysis.search.exploring.group import FILL, Group
 from tracking.analysis.search.exploring.new_settings import new_setting, unknown_neighbours
-from tracking.analysis.search.known.caps import cap_of
-from tracking.analysis.search.known.explored import Explored, noise, resolution
+from tracking.analysis.search.known.explored import Explored, cap_of, noise, resolution
 from tracking.analysis.search.known.trials import EXPLORE, Key, Rules, Scalar, SearchTrial, Second, of_phase
 
 MOST_REPEATS = 3  # runs of the best setting of a group

@@ -1,9 +1,9 @@
-"""The state of exploring: the expected time of each setting, the best of each group, and the noise of repeats."""
+"""The state of exploring: the settings' expected times, the best of each group, the noise of repeats, and a run's cap."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -13,6 +13,7 @@ from tracking.analysis.search.known.trials import EXPLORE, Key, Rules, Scalar, S
 # The relative standard deviation of repeats before any are known; it weighs as much as one repeat.
 USUAL_NOISE = 0.1
 FAILED = 2.0  # a failed run counts as this many times the worst value
+MANY_SPREADS = 3.0
 
 
 @dataclass(frozen=True)
@@ -100,3 +101,18 @@ def noise(trials: Sequence[SearchTrial]) -> float:
 def resolution(setting: Explored) -> float:
     """The setting's evaluation interval as a share of its time."""
     return max((trial.interval / trial.value for trial in setting.trials if trial.value), default=0.0)
+
+
+def cap_of(rules: Rules, trials: Sequence[SearchTrial], setting: Mapping[str, Scalar] | None = None) -> float | None:
+    """The objective at which a run that starts now is stopped; None if no best is known.
+
+    It is the best mean so far, plus the larger of three pooled standard deviations and an evaluation interval. With a
+    `setting`, the best is its group's, since each group's best is part of the answer. Otherwise a slow group would be
+    stopped before its best setting is known.
+    """
+    groups = rules.groups if setting is None else (rules.group_of(setting),)
+    leading = [incumbent(explored(rules, trials, group)) for group in groups]
+    best = min((leader for leader in leading if leader), key=lambda leader: leader.expected, default=None)
+    if best is None:
+        return None
+    return best.expected * (1 + max(MANY_SPREADS * noise(trials), resolution(best)))
