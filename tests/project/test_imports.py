@@ -78,7 +78,6 @@ WITH_MLFLOW = {
     "tracking/store/mirror/description.py",
     "tracking/store/mirror/row_uploads.py",
     "tracking/store/mirror/mirror.py",
-    "tracking/store/mirror/model_files.py",
     "tracking/store/mirror/model_upload.py",
     "tracking/store/server/server_errors.py",
 }

@@ -18,9 +18,9 @@ from tracking.base import quantities
 from tracking.measure.training import Ranks, start_times
 from tracking.record import Journal
 from trainers.loop import precision
+from trainers.loop.batch_size import naming_the_batch_that_fits
 from trainers.loop.ddp import AfterTheStep
 from trainers.loop.early_compilers import EarlyCompilers
-from trainers.loop.fitting_batch import naming_the_batch_that_fits
 from trainers.loop.process_group import Communicator
 from trainers.loop.saving import data_version
 from trainers.loop.trained_model import BestWeights

@@ -20,7 +20,7 @@ from conf.schema import ConfigError
 from tests.trainers.coco_files import Content, polygon, random_content, write
 from tests.trainers.coco_reference import by_pycocotools, ellipse
 from trainers.data.coco import CocoIndex, DetectionEvaluator, load_index
-from trainers.data.coco.fields import read_json
+from trainers.data.coco.annotations import read_json
 
 ROWS, COLUMNS = 60, 80
 PIXELS = ROWS * COLUMNS

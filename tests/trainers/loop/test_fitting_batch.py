@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.trainers.models import test_gnmt, test_gpt
 from tests.trainers.models.test_transformer import text
-from trainers.loop import ddp, fitting_batch
+from trainers.loop import batch_size, ddp
 from trainers.loop.warmup.captured_steps import Captured, CapturedSteps
 from trainers.workload import TrialModule
 
@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 
 def peaks(monkeypatch: pytest.MonkeyPatch, base: float, of_a_sample: float, total: float) -> None:
     """A device of `total` bytes, on which a step takes `base` and `of_a_sample` for each sample."""
-    monkeypatch.setattr(fitting_batch, "_peak", lambda module, data, size, *rest: base + of_a_sample * size)
+    monkeypatch.setattr(batch_size, "_peak", lambda module, data, size, *rest: base + of_a_sample * size)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=total))
 
 
@@ -38,7 +38,7 @@ def test_the_estimate_goes_up_to_nine_tenths_of_the_memory(
     monkeypatch: pytest.MonkeyPatch, base: float, of_a_sample: float, fits: int
 ) -> None:
     peaks(monkeypatch, base, of_a_sample, 100 * GIB)
-    assert fitting_batch.batch_that_fits(NOTHING, NOTHING, CPU, nullcontext) == fits
+    assert batch_size.batch_that_fits(NOTHING, NOTHING, CPU, nullcontext) == fits
 
 
 @pytest.mark.parametrize(("of_a_sample", "words"), [(GIB, "about batch_size=80 would fit"), (1e15, "no batch would")])
@@ -48,7 +48,7 @@ def test_the_error_names_the_batch_and_keeps_its_kind(
     peaks(monkeypatch, 10 * GIB, of_a_sample, 100 * GIB)
     with (
         pytest.raises(torch.OutOfMemoryError, match=f"batch_size=512 does not fit into the GPU's memory; {words}"),
-        fitting_batch.naming_the_batch_that_fits(NOTHING, NOTHING, 512, CPU, nullcontext),
+        batch_size.naming_the_batch_that_fits(NOTHING, NOTHING, 512, CPU, nullcontext),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.")
 
@@ -68,7 +68,7 @@ def test_of_a_language_model_it_is_made_of_sequences_and_divides_the_batch(
     module = test_gpt.model(micro_batch_size=160)
     with (
         pytest.raises(torch.OutOfMemoryError, match=rf"^model\.hparams\.micro_batch_size=160 does not fit .*; {words}"),
-        fitting_batch.naming_the_batch_that_fits(module, test_gpt.language(), 320, CPU, nullcontext),
+        batch_size.naming_the_batch_that_fits(module, test_gpt.language(), 320, CPU, nullcontext),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
@@ -76,7 +76,7 @@ def test_of_a_language_model_it_is_made_of_sequences_and_divides_the_batch(
 def test_other_errors_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         pytest.raises(ValueError, match="other"),
-        fitting_batch.naming_the_batch_that_fits(NOTHING, NOTHING, 512, CPU, nullcontext),
+        batch_size.naming_the_batch_that_fits(NOTHING, NOTHING, 512, CPU, nullcontext),
     ):
         raise ValueError("other")
 
@@ -103,7 +103,7 @@ def test_the_smaller_batches_are_tried_without_captured_steps(monkeypatch: pytes
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: held.append(kept()))
     with (
         pytest.raises(torch.OutOfMemoryError, match=r"about batch_size=\d+ would fit"),
-        fitting_batch.naming_the_batch_that_fits(translator, text(), 10**6, CPU, nullcontext),
+        batch_size.naming_the_batch_that_fits(translator, text(), 10**6, CPU, nullcontext),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory.")
     assert len(replays) == 1
@@ -145,7 +145,7 @@ def test_where_a_step_may_not_be_tried_the_error_is_still_that_of_the_memory() -
         pytest.raises(
             torch.OutOfMemoryError, match=r"batch_size=64 does not fit into the GPU's memory\. Next: give a smaller"
         ),
-        fitting_batch.naming_the_batch_that_fits(NOTHING, data, 64, CPU, nullcontext),
+        batch_size.naming_the_batch_that_fits(NOTHING, data, 64, CPU, nullcontext),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
@@ -155,7 +155,7 @@ def test_a_loss_that_is_returned_by_name_is_tried() -> None:
     data: Any = SimpleNamespace(example_batches=lambda size, device: [{"x": torch.ones(size)}])
     with (
         pytest.raises(torch.OutOfMemoryError, match=r"about batch_size=\d+ would fit"),
-        fitting_batch.naming_the_batch_that_fits(Named(), data, 10**6, CPU, nullcontext),
+        batch_size.naming_the_batch_that_fits(Named(), data, 10**6, CPU, nullcontext),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
@@ -171,7 +171,7 @@ def test_a_step_that_ran_out_amid_ddp_s_exchange_does_not_go_on_in_the_smaller_o
         module.fails = True
         with (
             pytest.raises(torch.OutOfMemoryError, match=r"about batch_size=\d+ would fit"),
-            fitting_batch.naming_the_batch_that_fits(module, data, 10**6, CPU, nullcontext),
+            batch_size.naming_the_batch_that_fits(module, data, 10**6, CPU, nullcontext),
         ):
             wrapped(data.example_batches(4, CPU)[0]).backward()
     finally:
@@ -193,10 +193,10 @@ def test_the_advice_does_not_name_what_was_asked_for_nor_what_could_not_be_tried
 
     peaks(monkeypatch, 10 * GIB, GIB, total or GIB)
     if total is None:
-        monkeypatch.setattr(fitting_batch, "_peak", none_left)
+        monkeypatch.setattr(batch_size, "_peak", none_left)
     with (
         pytest.raises(torch.OutOfMemoryError, match=f"^batch_size=64 does not fit into the GPU's memory{words}"),
-        fitting_batch.naming_the_batch_that_fits(NOTHING, NOTHING, 64, CPU, nullcontext),
+        batch_size.naming_the_batch_that_fits(NOTHING, NOTHING, 64, CPU, nullcontext),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.")
 
@@ -220,7 +220,7 @@ def test_on_a_gpu_the_batch_it_names_fits_and_twice_as_much_does_not() -> None:
         example_batches=lambda size, where: [{"images": torch.empty(size, GIB // 8, device=where)}]
     )
     module: Any = Squares().to(device)
-    fits = fitting_batch.batch_that_fits(module, data, device, nullcontext)
+    fits = batch_size.batch_that_fits(module, data, device, nullcontext)
     assert fits > 0
     module.training_step(data.example_batches(fits, device)[0], 0).backward()
     with pytest.raises(torch.OutOfMemoryError):

@@ -17,9 +17,9 @@ from tracking.jobs.plan import (
     sweep_waste,
 )
 from tracking.jobs.plan.job import Job, exit_code
-from tracking.jobs.plan.opening import own_folder
 from tracking.jobs.plan.ordering import planned
 from tracking.jobs.plan.repair import repair
+from tracking.jobs.plan.resume import own_folder
 from tracking.jobs.plan.sweep import DEFINITION
 
 __all__ = [

@@ -1,14 +1,19 @@
-"""Checks that a worker will find its workload, without importing it: a workload imports torch."""
+"""Checks that a worker will find its workload, and that this takes the options of the model and of the dataset.
+
+It does not import the workload, since that imports torch.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
 from importlib.machinery import ModuleSpec
+from typing import Any
 
 from conf.schema import ConfigError, RunConfig
 from tracking.base import installation
-from tracking.jobs.worker_command.constructor import spec_of
-from tracking.jobs.worker_command.hparam_checks import check_dataset_options, check_hparams
+from tracking.base.installation import with_home
+from tracking.jobs.worker_command.constructor import Constructor, Parameter, Sources, spec_of
 from tracking.machine.environment import available_bytes
 from tracking.request.gpu_memory import WORKLOAD_PREFIX, estimated_memory
 
@@ -16,6 +21,11 @@ from tracking.request.gpu_memory import WORKLOAD_PREFIX, estimated_memory
 MAKES_NAMES = re.compile(
     r"import\s*\*|__getattr__|__path__|declare_namespace|globals\(|locals\(|vars\(|setattr\(|exec\(|sys\.modules|meta_path"
 )
+BY_THE_LOOP = ("data", "learning_rate", "weight_decay")  # arguments that the loop passes
+KINDS: dict[str, tuple[type, ...]] = {
+    "int": (int,), "float": (int, float), "bool": (bool,), "str": (str,), "list": (list, tuple),
+    "tuple": (list, tuple), "Sequence": (list, tuple), "dict": (dict,), "Mapping": (dict,),
+}  # fmt: skip
 
 
 def check_workload(config: RunConfig) -> None:
@@ -79,3 +89,96 @@ def check_host_memory(config: RunConfig) -> None:
             f"model={config.model.name}: its weights, gradients and optimizer state take {needed / 1e9:,.1f} GB, and"
             f" this machine has {free / 1e9:,.1f} GB free. Next: give a smaller size or recipe, or gpus="
         )
+
+
+def check_hparams(config: RunConfig, module: str, name: str) -> None:
+    """Raise ConfigError for a hyperparameter that the workload's constructor does not take, or that is missing.
+
+    A value is refused if it certainly differs from the parameter's annotation. The worker finds what the source does
+    not say.
+    """
+    constructor = Sources().constructor(module, name)
+    if constructor is None:
+        return
+    parameters = [parameter for parameter in constructor.parameters if parameter.name not in BY_THE_LOOP]
+    allowed = ", ".join(parameter.name for parameter in parameters) or "none"
+    named = {parameter.name: parameter for parameter in parameters}
+    for key, value in config.model.hparams.items():
+        if key not in named and not constructor.open:
+            raise ConfigError(f"model.hparams.{key}: {constructor.name} takes no such option. Allowed: {allowed}")
+        if key in named:
+            _check_value(constructor, named[key], value)
+    missing = [
+        parameter.name for parameter in parameters if parameter.required and parameter.name not in config.model.hparams
+    ]
+    if missing:
+        raise ConfigError(
+            f"model.hparams.{missing[0]}: {constructor.name} needs it, and it has no default. Next: give"
+            f" +model.hparams.{missing[0]}=VALUE, or put it into the model's YAML"
+        )
+
+
+def check_dataset_options(config: RunConfig, module: str, name: str, has_files_here: bool) -> None:
+    """Raise ConfigError for an option that the workload's dataset does not take, or for a missing one that it needs.
+
+    `has_files_here`: a path that it needs must exist on this machine.
+    """
+    dataset = Sources().dataset(module, name, config.dataset.name)
+    if dataset is None or dataset.open:
+        return
+    options = {key: value for key, value in vars(config.dataset).items() if key != "name"}
+    given = [key for key, value in options.items() if value is not None]
+    taken = {parameter.name: parameter for parameter in dataset.parameters if parameter.name in options}
+    if unknown := [key for key in given if key not in taken]:
+        unset = " ".join(f"dataset.{key}=null" for key in unknown)
+        raise ConfigError(
+            f"dataset.{unknown[0]}={options[unknown[0]]}: dataset={config.dataset.name} takes no such option. Allowed:"
+            f" {', '.join(taken) or 'none'}. Next: leave it out; if a recipe or a YAML sets it: {unset}"
+        )
+    if missing := [key for key, parameter in taken.items() if parameter.required and key not in given]:
+        raise ConfigError(
+            f"dataset.{missing[0]}=null: dataset={config.dataset.name} needs it. Next: give dataset.{missing[0]}=VALUE"
+        )
+    path = config.dataset.path
+    if has_files_here and path is not None and taken["path"].required and not _may_be_read(path):
+        raise ConfigError(
+            f"dataset.path={path}: dataset={config.dataset.name} reads its files there, but nothing is there that you"
+            " may read. Next: put its files there, or give dataset.path=FOLDER or data_dir=FOLDER"
+        )
+
+
+def _may_be_read(path: str) -> bool:
+    try:
+        return with_home(path).exists()
+    except OSError:  # a name that is too long, a folder of another user
+        return False
+
+
+def _check_value(constructor: Constructor, parameter: Parameter, value: Any) -> None:
+    if parameter.annotation is None or _may_be(parameter.annotation, value):
+        return
+    raise ConfigError(
+        f"model.hparams.{parameter.name}={value}: is not what {constructor.name} takes. Allowed:"
+        f" {ast.unparse(parameter.annotation)}"
+    )
+
+
+def _may_be(annotation: ast.expr, value: Any) -> bool:
+    """Whether a value may be of an annotated type; also True for types that are not known here."""
+    match annotation:
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return _may_be(left, value) or _may_be(right, value)
+        case ast.Constant(value=None):
+            return value is None
+        case ast.Constant(value=str(text)):  # a quoted type
+            return _may_be(ast.parse(text, mode="eval").body, value)
+        case ast.Subscript(value=ast.Name(id="Literal"), slice=choices):
+            nodes = choices.elts if isinstance(choices, ast.Tuple) else [choices]
+            return value in [node.value for node in nodes if isinstance(node, ast.Constant)]
+        case ast.Subscript(value=ast.Name(id="list" | "Sequence"), slice=inner):
+            return isinstance(value, list | tuple) and all(_may_be(inner, each) for each in value)
+        case ast.Subscript(value=ast.Name(id=kind)) | ast.Name(id=kind) if kind in KINDS:
+            is_bool = isinstance(value, bool) and kind != "bool"
+            return isinstance(value, KINDS[kind]) and not is_bool
+        case _:
+            return True

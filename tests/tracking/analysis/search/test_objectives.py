@@ -15,8 +15,7 @@ from tests.tracking.analysis.search.searches import AXES, START, Setting, search
 from tracking.analysis.search import Axis, Rules, SearchTrial, Second, answers, front, propose
 from tracking.analysis.search.deciding import next_deciding
 from tracking.analysis.search.exploring.group import Group
-from tracking.analysis.search.exploring.new_settings import unknown_neighbours
-from tracking.analysis.search.exploring.optuna_proposals import proposals
+from tracking.analysis.search.exploring.new_settings import proposals, unknown_neighbours
 from tracking.analysis.search.known.objectives import views
 
 RULES = Rules(AXES, num_objectives=2)

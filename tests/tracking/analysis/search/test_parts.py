@@ -20,10 +20,9 @@ from tracking.analysis.search.blocks import Blocks, survivors
 from tracking.analysis.search.costs import grid_cost
 from tracking.analysis.search.deciding import levels
 from tracking.analysis.search.exploring.neighbours import neighbours
-from tracking.analysis.search.exploring.optuna_proposals import proposals
+from tracking.analysis.search.exploring.new_settings import proposals
 from tracking.analysis.search.finalists import finalists
-from tracking.analysis.search.known.censored import expected_beyond, mean_beyond
-from tracking.analysis.search.known.explored import expectations, noise
+from tracking.analysis.search.known.explored import expectations, expected_beyond, mean_beyond, noise
 from tracking.analysis.search.known.trials import Key
 
 RULES = Rules(AXES)

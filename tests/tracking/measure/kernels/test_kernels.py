@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from tests.tracking.measure.kernels.traces import EXCHANGE, FORWARD, PRODUCT, UPDATE, event, of_gpu
 from tracking.measure import kernels
-from tracking.measure.kernels.classes import CLASSES, class_of
 from tracking.measure.kernels.trace import Span, innermost, overlapping
+from tracking.measure.kernels.trace_summary import CLASSES, class_of
 
 
 def by(rows: list[dict[str, Any]], key: str) -> dict[str, dict[str, Any]]:

@@ -12,7 +12,7 @@ import torch
 
 from tests.tracking.measure.kernels.traces import FORWARD, PRODUCT, event, of_gpu
 from tracking.measure.kernels import program_trace
-from tracking.measure.kernels.classes import class_of
+from tracking.measure.kernels.trace_summary import class_of
 
 MEGABYTE = 1e6
 
