@@ -143,8 +143,7 @@ def _report(arguments: argparse.Namespace) -> Answer:
 def _make(store: Runs, arguments: argparse.Namespace) -> Report:
     """Read the runs and make the report, with progress bars."""
     from tracking.analysis.compare import confounding
-    from tracking.analysis.report import report
-    from tracking.analysis.report.questions import axes_with, base_of
+    from tracking.analysis.report import axes_with, base_of, report
 
     base = base_of(arguments.over) if arguments.over else {}
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from conf.schema import RunConfig
-from tracking.jobs.trust.ownership import EXECUTED, HARMLESS, would_run
+from tracking.jobs.ownership import EXECUTED, HARMLESS, would_run
 from tracking.request.refusal import options
 
 VALUES = {"list": ["--first x", "second"], "dict": {"name": "first", "other": "second"}}

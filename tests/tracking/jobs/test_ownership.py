@@ -20,6 +20,7 @@ from tests.support.mlflow_server import answering
 from tests.tracking.jobs.test_resume_request import GIVEN, asked, interrupted, refused
 from tracking.base.console import make_console
 from tracking.base.event_stream import EventStream
+from tracking.jobs import ownership
 from tracking.jobs.node import scheduler_endings, signals, slurm, ticket
 from tracking.jobs.node.slurm import JobState
 from tracking.jobs.node.ticket import Ticket
@@ -28,7 +29,6 @@ from tracking.jobs.plan.job import Job
 from tracking.jobs.queues import follow_later, launcher
 from tracking.jobs.queues.following import Following
 from tracking.jobs.queues.slurm_queues import BatchQueue
-from tracking.jobs.trust import ownership
 from tracking.record import journal, run_folder, signature
 
 

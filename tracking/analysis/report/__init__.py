@@ -7,6 +7,7 @@ of this room.
 from __future__ import annotations
 
 from tracking.analysis.report import page, report
+from tracking.analysis.report.over_tables import axes_with, base_of
 from tracking.analysis.report.pictures import (
     COLOURS,
     LINES,
@@ -24,6 +25,6 @@ from tracking.analysis.report.pictures import (
 from tracking.analysis.report.report import Report
 
 __all__ = [
-    "COLOURS", "LINES", "MARKERS", "Panel", "Plot", "Point", "Report", "as_point", "beside_lines", "bounds_of", "drawn",
-    "page", "png", "report", "roofline_chart",
+    "COLOURS", "LINES", "MARKERS", "Panel", "Plot", "Point", "Report", "as_point", "axes_with", "base_of",
+    "beside_lines", "bounds_of", "drawn", "page", "png", "report", "roofline_chart",
 ]  # fmt: skip

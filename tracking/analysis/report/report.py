@@ -23,13 +23,15 @@ from tracking.analysis.compare import (
 from tracking.analysis.report import plain, setting_tables, stack_sentences
 from tracking.analysis.report.caveats import caveats, unpaired
 from tracking.analysis.report.comparison_table import comparison_table
+from tracking.analysis.report.gain_tables import tables_over_all
 from tracking.analysis.report.limit_tables import limits_table, possible_table, utilization_table
+from tracking.analysis.report.over_tables import over_table
 from tracking.analysis.report.pictures import Plot, Plotter, roofline_chart
-from tracking.analysis.report.questions import over_table, tables_over_all, within_table
 from tracking.analysis.report.ranking_table import KIND, ranking_table
 from tracking.analysis.report.sentences import Sentence, answer, beside, goodput, spent
 from tracking.analysis.report.setting_tables import ReportedFigure, metrics_table
 from tracking.analysis.report.verdicts import Verdict
+from tracking.analysis.report.within import within_table
 from tracking.analysis.results import Run, Runs, Table, newest_attempts, none_finished
 from tracking.base import quantities
 from tracking.base.near_names import near_or_all

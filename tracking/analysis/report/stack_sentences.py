@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tracking.analysis.compare import UNTIL_CENSORED, BestStack, Setting, Task, estimate
-from tracking.analysis.report import sentences, stack_sentences
+from tracking.analysis.report import sentences
 from tracking.analysis.report.pictures import COST
 from tracking.analysis.report.sentences import Sentence
 from tracking.analysis.report.setting_tables import shown_share
@@ -98,7 +98,7 @@ def stack_tables(task: Task, metric: str, stacks: Sequence[BestStack]) -> tuple[
     """A table for each value of the other axes, with the best stack, and its sentences as the note."""
     tables, all_sentences = [], []
     for stack in stacks:
-        lead, words = sentences.lead(task.title, stack.best), stack_sentences.verdict(task.title, metric, stack)
+        lead, words = sentences.lead(task.title, stack.best), verdict(task.title, metric, stack)
         tables.append(_best_and_next(task, metric, stack, lead, "".join(sentence.text for sentence in words)))
         all_sentences += [lead, *words]
     return tables, all_sentences
@@ -115,7 +115,7 @@ def _best_and_next(task: Task, metric: str, stack: BestStack, lead: Sentence, no
     ahead = f"≥ {ahead}" if stack.next.at_least else ahead
     rows.append(["lead", ahead, lead.text, "", *("" for _ in shares)])
     columns = dict.fromkeys(["", "stack", metric, "n", *shares], "")
-    title = f"{task.title}{stack_sentences.among(stack.among)}: best stack"
+    title = f"{task.title}{among(stack.among)}: best stack"
     return Table(title, columns, rows, note, "stacks", task.title)
 
 

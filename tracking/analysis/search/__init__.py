@@ -6,10 +6,10 @@ benchmarks/reports/search_rates.py measures how often its answers are wrong.
 """
 
 from tracking.analysis.search.answers import Answer, Figure, Ratio, answer, answers
-from tracking.analysis.search.known.explored import cap_of
-from tracking.analysis.search.known.objectives import by_second, front
-from tracking.analysis.search.known.trials import DECIDE, EXPLORE, Axis, Key, Rules, Scalar, SearchTrial, Second, key_of
+from tracking.analysis.search.explored import cap_of
+from tracking.analysis.search.objectives import by_second, front
 from tracking.analysis.search.propose import highest_seed, propose, runs_to_first_look
+from tracking.analysis.search.trials import DECIDE, EXPLORE, Axis, Key, Rules, Scalar, SearchTrial, Second, key_of
 
 __all__ = [
     "DECIDE", "EXPLORE", "Answer", "Axis", "Figure", "Key", "Ratio", "Rules", "Scalar", "SearchTrial", "Second",

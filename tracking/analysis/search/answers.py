@@ -11,8 +11,8 @@ from statistics import fmean
 from tracking.analysis.search.blocks import Blocks
 from tracking.analysis.search.costs import grid_cost, spent
 from tracking.analysis.search.deciding import Deciding, Standing, best_of_groups, by_objective
-from tracking.analysis.search.known.explored import explored
-from tracking.analysis.search.known.trials import DECIDE, EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
+from tracking.analysis.search.explored import explored
+from tracking.analysis.search.trials import DECIDE, EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
 from tracking.analysis.statistics import floored_variance, ratio_bounds
 
 ENDS = ("reached", "stopped", "missed", "failed")  # of a run, best first

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 
-from tracking.analysis.search.known.trials import Key, SearchTrial
+from tracking.analysis.search.trials import Key, SearchTrial
 from tracking.analysis.statistics import Times, floored_variance, p_sooner, ratio_bounds
 
 REACH, POINTS = 6.0, 241  # of an integral: standard errors on both sides of the lowest mean, and its points

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median_low
 
+from tracking.analysis.search.explored import expectations
 from tracking.analysis.search.finalists import finalists_of_all
-from tracking.analysis.search.known.explored import expectations
-from tracking.analysis.search.known.trials import EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
+from tracking.analysis.search.trials import EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
 
 BLOCKS = 5  # blocks for which budget is reserved
 GRID_SEEDS = 3

@@ -14,8 +14,8 @@ from functools import cached_property
 from tracking.analysis.search.blocks import Blocks, survivors
 from tracking.analysis.search.costs import block_cost, spent
 from tracking.analysis.search.finalists import finalists, finalists_of_all
-from tracking.analysis.search.known.objectives import views
-from tracking.analysis.search.known.trials import DECIDE, EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
+from tracking.analysis.search.objectives import views
+from tracking.analysis.search.trials import DECIDE, EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tracking.analysis.search.exploring.earlier import agreed_shape, ranked_by
-from tracking.analysis.search.known.explored import Explored, explored, noise, resolution
-from tracking.analysis.search.known.objectives import views
-from tracking.analysis.search.known.trials import Key, Rules, Scalar, SearchTrial, key_of
+from tracking.analysis.search.earlier import agreed_shape, ranked_by
+from tracking.analysis.search.explored import Explored, explored, noise, resolution
+from tracking.analysis.search.objectives import views
+from tracking.analysis.search.trials import Key, Rules, Scalar, SearchTrial, key_of
 
 MANY_SPREADS = 2.0
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from tracking.analysis.search.costs import reserve, spent, usual_cost
 from tracking.analysis.search.deciding import next_deciding
-from tracking.analysis.search.exploring.group import Group
-from tracking.analysis.search.exploring.next_run import MOST_REPEATS, filling, next_of
-from tracking.analysis.search.known.trials import DECIDE, EXPLORE, Rules, SearchTrial, of_phase
+from tracking.analysis.search.group import Group
+from tracking.analysis.search.next_run import MOST_REPEATS, filling, next_of
+from tracking.analysis.search.trials import DECIDE, EXPLORE, Rules, SearchTrial, of_phase
 
 
 def propose(rules: Rules, trials: Sequence[SearchTrial]) -> list[SearchTrial]:

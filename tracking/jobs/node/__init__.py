@@ -7,8 +7,8 @@ process, so little is imported before the worker has started.
 from tracking.jobs.node import machine_shares, outcome, scheduler_endings, signals, slurm, ticket, worker_process
 from tracking.jobs.node.interruption import AGAIN
 from tracking.jobs.node.machine_shares import Share, keep_to_share
+from tracking.jobs.node.nodes import preparing
 from tracking.jobs.node.outcome import reopen
-from tracking.jobs.node.rendezvous.nodes import preparing
 from tracking.jobs.node.signals import Interrupted
 from tracking.jobs.node.slurm import JobState
 from tracking.jobs.node.supervisor import join, supervise

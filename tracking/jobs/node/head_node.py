@@ -12,8 +12,8 @@ from pathlib import Path
 from tracking.base import installation
 from tracking.jobs.node import interruption, outcome, signals, ticket, worker_process
 from tracking.jobs.node.interruption import say
+from tracking.jobs.node.nodes import NodeFailed
 from tracking.jobs.node.outcome import reopen
-from tracking.jobs.node.rendezvous.nodes import NodeFailed
 from tracking.jobs.node.task import Part
 from tracking.jobs.worker_command import worker_command
 from tracking.machine.environment import processes

@@ -16,14 +16,14 @@ from tracking.jobs.node import (
     head_node,
     interruption,
     machine_shares,
+    nodes,
     outcome,
     scheduler_endings,
     signals,
     worker_process,
 )
 from tracking.jobs.node.interruption import say
-from tracking.jobs.node.rendezvous import nodes
-from tracking.jobs.node.rendezvous.nodes import NodeFailed
+from tracking.jobs.node.nodes import NodeFailed
 from tracking.jobs.node.task import Part, Task
 from tracking.jobs.worker_command import worker_command
 from tracking.machine.environment import nvml, processes

@@ -12,7 +12,7 @@ from typing import Any
 from conf.schema import ConfigError, RunConfig
 from tracking.jobs.handover import Forks, Lifeline
 from tracking.jobs.node import slurm
-from tracking.jobs.node.rendezvous.nodes import Nodes
+from tracking.jobs.node.nodes import Nodes
 
 PLACE = ".nodes-"
 

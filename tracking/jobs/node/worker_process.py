@@ -15,7 +15,7 @@ from tracking.base import quantities
 from tracking.base.number_text import significant
 from tracking.jobs.handover import ForkedWorker, Started, fork_or_start
 from tracking.jobs.node import interruption, machine_shares, signals
-from tracking.jobs.node.rendezvous.nodes import Nodes
+from tracking.jobs.node.nodes import Nodes
 from tracking.jobs.node.task import Part
 from tracking.jobs.worker_command import LAUNCHER, WorkerCommand
 from tracking.machine.environment import processes

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError
-from tracking.jobs.plan import ordering, resume, sweep
+from tracking.jobs.plan import resume, sweep
 from tracking.jobs.plan.job import Job
 from tracking.request import checks, node_options
 from tracking.request.search_options import is_search
@@ -99,13 +99,13 @@ def planned(requested: Sequence[Job], multirun: bool, gpus: Sequence[Any]) -> tu
         checks.check_run(jobs[0].config, gpus)
         config = jobs[0].config
     node_options.check_single_machine(config, multirun or is_search(config))
-    ordering.check_distinct(jobs)
+    check_distinct(jobs)
     if not config.sweep.resume:
-        ordering.check_profiled(jobs)
-        ordering.check_paired(jobs)
-        return None, ordering.with_warm_ups(ordering.shuffled(jobs), multirun)
+        check_profiled(jobs)
+        check_paired(jobs)
+        return None, with_warm_ups(shuffled(jobs), multirun)
     adds = multirun and not is_search(config)
-    folder, jobs = sweep.resume(config.runs_dir, config.sweep.resume, ordering.with_warm_ups(jobs, multirun), adds)
+    folder, jobs = sweep.resume(config.runs_dir, config.sweep.resume, with_warm_ups(jobs, multirun), adds)
     config.cluster = jobs[0].config.cluster
     if config.tracking.uri is None and "MLFLOW_TRACKING_URI" not in os.environ:
         config.tracking.uri = resume.own_server(folder)

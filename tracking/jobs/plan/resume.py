@@ -13,11 +13,11 @@ from rich.console import Console
 from conf.schema import ConfigError, RunConfig
 from tracking.base.installation import LAUNCH, TRACKING, with_home
 from tracking.base.secrets import strip_credentials
+from tracking.jobs import ownership
 from tracking.jobs.node import reopen, scheduler_endings, ticket
 from tracking.jobs.plan import run_setup, sweep
 from tracking.jobs.plan.job import Job
 from tracking.jobs.plan.repair import repair
-from tracking.jobs.trust import ownership
 from tracking.record import Checkpoint, checkpoints, files, journal, run_folder, run_lock
 from tracking.request import refusal, stored_config
 from tracking.store import server

@@ -14,7 +14,7 @@ from conf import metric
 from conf.schema import RunConfig
 from conf.target import text
 from tracking.analysis.results import BETTER_TAG, EXPLORING, PAIRED_TAG, SEARCH_TAG, UNCOUNTED_TAG
-from tracking.jobs.trust import ownership
+from tracking.jobs import ownership
 from tracking.record import Journal, RunInfo, documents, journal, run_folder, run_lock
 from tracking.request.program_command import used_placeholders
 from tracking.request.strategy_checks import memory_words

@@ -17,9 +17,9 @@ from tracking.base import quantities
 from tracking.base.installation import LAUNCH
 from tracking.base.number_text import counted
 from tracking.base.safe_text import in_markdown
+from tracking.jobs import ownership
 from tracking.jobs.plan import run_setup, sweep_cost, sweep_summary, sweep_view
 from tracking.jobs.plan.job import Job
-from tracking.jobs.trust import ownership
 from tracking.measure.bottleneck import goodput
 from tracking.record import NOTE_TAG, Failure, Journal, Result, checkpoints, documents, files, run_folder, run_lock
 from tracking.request import stored_config

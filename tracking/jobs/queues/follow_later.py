@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from conf.schema import ConfigError
+from tracking.jobs import ownership
 from tracking.jobs.follow import tracking_command
 from tracking.jobs.plan import resume, sweep
 from tracking.jobs.queues.launcher import Launcher
-from tracking.jobs.trust import ownership
 from tracking.record import run_folder
 from tracking.store import server
 

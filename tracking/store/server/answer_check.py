@@ -2,8 +2,7 @@
 
 MLflow's client takes an empty answer for an acknowledgement, and any answer to an upload for a success. MLflow's
 servers answer with a JSON object: log-batch with an empty one, an upload with an empty one, or in newer versions with
-nothing. So only a listing shows whether an upload arrived. A download is the file itself. An answer's size is
-limited, since a few kilobytes of gzip can unpack to gigabytes and fill the memory.
+nothing. So only a listing shows whether an upload arrived. A download is the file itself.
 """
 
 from __future__ import annotations
@@ -13,22 +12,16 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from tracking.store.server import connection, recipients
+from tracking.store.server.answer_size import read_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from requests import Response
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from requests import Response
-
 FILES = "/mlflow-artifacts/artifacts/"  # in the address of an upload (PUT) and of a download (GET)
 ANSWER_TIMEOUTS = 4  # times a request's timeout, the limit for its whole answer
 NEXT_STEP = "give the address of the server itself, or log in to the proxy in front of it"
-MAX_BYTES = 134_217_728  # five times MLflow's largest answer, a page of 1,000 runs with hundreds of metrics each
-CHUNK_BYTES = 16_384  # before unpacking, which may multiply it by a thousand
 
 
 class FalseAnswer(OSError):
@@ -90,22 +83,3 @@ def patch_mlflow_client() -> None:
         return response
 
     rest_utils._get_http_response_with_retries = send_and_check
-
-
-class TooLargeAnswer(OSError):
-    """An answer is larger than any of MLflow's and was not read to its end."""
-
-
-def read_bounded(response: Response) -> Response:
-    """The response of a request with `stream=True`, with its whole content read. Raises TooLargeAnswer."""
-    content = bytearray()
-    for chunk in response.iter_content(CHUNK_BYTES):
-        content += chunk
-        if len(content) > MAX_BYTES:
-            response.close()
-            raise TooLargeAnswer(
-                f"HTTP {response.status_code} with more than {MAX_BYTES:,} bytes, unpacked, more than any answer of"
-                " MLflow's. Next: check that this is the address of an MLflow server"
-            )
-    response._content = bytes(content)  # as `Response.content` would have read it
-    return response

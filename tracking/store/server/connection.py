@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from tracking.base.installation import with_home
 from tracking.store.server import recipients
-from tracking.store.server.answer_check import read_bounded
+from tracking.store.server.answer_size import read_bounded
 
 if TYPE_CHECKING:
     from requests import Response

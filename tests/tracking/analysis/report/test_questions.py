@@ -13,7 +13,7 @@ from tests.support.published_tables import import_dgx1
 from tests.support.studied import config, make_run, make_sweep
 from tracking.__main__ import main
 from tracking.analysis.compare import Estimate
-from tracking.analysis.report.questions.within import time_text
+from tracking.analysis.report.within import time_text
 from tracking.analysis.statistics import proven_share
 from tracking.measure.bottleneck import explain
 from tracking.record import run_folder

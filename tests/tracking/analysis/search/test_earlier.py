@@ -10,8 +10,8 @@ import pytest
 
 from tests.tracking.analysis.search.searches import AXES, Setting, noisy, searched, true_time
 from tracking.analysis.search import DECIDE, EXPLORE, Rules, SearchTrial, answer, propose
-from tracking.analysis.search.exploring.earlier import agreed_shape
-from tracking.analysis.search.exploring.shape import Point, shape_of
+from tracking.analysis.search.earlier import agreed_shape
+from tracking.analysis.search.shape import Point, shape_of
 
 ALL: list[Setting] = [
     dict(zip(("gpus", "batch_size", "lr"), values, strict=True)) for values in product(*(axis.choices for axis in AXES))

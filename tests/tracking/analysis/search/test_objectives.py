@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.tracking.analysis.search.searches import AXES, START, Setting, searched, true_time
 from tracking.analysis.search import Axis, Rules, SearchTrial, Second, answers, front, propose
 from tracking.analysis.search.deciding import next_deciding
-from tracking.analysis.search.exploring.group import Group
-from tracking.analysis.search.exploring.new_settings import proposals, unknown_neighbours
-from tracking.analysis.search.known.objectives import views
+from tracking.analysis.search.group import Group
+from tracking.analysis.search.new_settings import proposals, unknown_neighbours
+from tracking.analysis.search.objectives import views
 
 RULES = Rules(AXES, num_objectives=2)
 

@@ -19,11 +19,11 @@ from tracking.analysis.search import Answer, Axis, Rules, SearchTrial, answer, c
 from tracking.analysis.search.blocks import Blocks, survivors
 from tracking.analysis.search.costs import grid_cost
 from tracking.analysis.search.deciding import levels
-from tracking.analysis.search.exploring.neighbours import neighbours
-from tracking.analysis.search.exploring.new_settings import proposals
+from tracking.analysis.search.explored import expectations, expected_beyond, mean_beyond, noise
 from tracking.analysis.search.finalists import finalists
-from tracking.analysis.search.known.explored import expectations, expected_beyond, mean_beyond, noise
-from tracking.analysis.search.known.trials import Key
+from tracking.analysis.search.neighbours import neighbours
+from tracking.analysis.search.new_settings import proposals
+from tracking.analysis.search.trials import Key
 
 RULES = Rules(AXES)
 RATE = (Axis("lr", low=0.001, high=0.1, log=True),)

@@ -10,8 +10,8 @@ import pytest
 
 from conf.schema import ConfigError
 from tests.support.studied import config
-from tracking.jobs.node.rendezvous.node_files import NodeState, OwnFile
-from tracking.jobs.node.rendezvous.nodes import Nodes
+from tracking.jobs.node.node_files import NodeState, OwnFile
+from tracking.jobs.node.nodes import Nodes
 from tracking.record import run_folder
 
 

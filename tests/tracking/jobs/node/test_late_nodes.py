@@ -12,9 +12,9 @@ import pytest
 
 from conf.schema import ConfigError
 from tests.support.studied import config
-from tracking.jobs.node.rendezvous import node_files, nodes
-from tracking.jobs.node.rendezvous.node_files import NodeState
-from tracking.jobs.node.rendezvous.nodes import Nodes
+from tracking.jobs.node import node_files, nodes
+from tracking.jobs.node.node_files import NodeState
+from tracking.jobs.node.nodes import Nodes
 from tracking.record import run_folder
 
 PLACE = "runs/run/.nodes-1-0-0"

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tracking.jobs.node.rendezvous import node_files
-from tracking.jobs.node.rendezvous.node_files import NodeState, Peer
+from tracking.jobs.node import node_files
+from tracking.jobs.node.node_files import NodeState, Peer
 
 
 @pytest.mark.parametrize(

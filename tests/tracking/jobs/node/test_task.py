@@ -13,9 +13,8 @@ import pytest
 
 from conf.schema import ConfigError
 from tests.support.studied import config
-from tracking.jobs.node import slurm
-from tracking.jobs.node.rendezvous import nodes
-from tracking.jobs.node.rendezvous.node_files import NodeState
+from tracking.jobs.node import nodes, slurm
+from tracking.jobs.node.node_files import NodeState
 from tracking.jobs.node.task import Task
 from tracking.jobs.queues import batch_script
 from tracking.record import Failure, run_folder

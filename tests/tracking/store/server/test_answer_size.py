@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tracking.store import server
-from tracking.store.server import PatientClient, TrackingUnavailable, answer_check, connection
+from tracking.store.server import PatientClient, TrackingUnavailable, answer_size, connection
 
 MEBIBYTE = 1_048_576
 pytestmark = [
@@ -24,7 +24,7 @@ pytestmark = [
 @pytest.fixture
 def bomb(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A server whose answers are of 64 MiB, and 64 kB on their way; more than 1 MiB is too much here."""
-    monkeypatch.setattr(answer_check, "MAX_BYTES", MEBIBYTE)
+    monkeypatch.setattr(answer_size, "MAX_BYTES", MEBIBYTE)
     packed = gzip.compress(b"{" + bytes(64 * MEBIBYTE) + b"}")
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -58,5 +58,5 @@ def test_it_is_given_up_by_our_requests_and_by_mlflows(bomb: str) -> None:
 
 
 def test_an_answer_that_is_just_as_large_is_read(bomb: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer_check, "MAX_BYTES", 64 * MEBIBYTE + 2)
+    monkeypatch.setattr(answer_size, "MAX_BYTES", 64 * MEBIBYTE + 2)
     assert len(connection.request(bomb, "GET", "x").content) == 64 * MEBIBYTE + 2

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tracking.analysis.search.known.trials import Rules, SearchTrial, Second
+from tracking.analysis.search.trials import Rules, SearchTrial, Second
 
 T = TypeVar("T")
 

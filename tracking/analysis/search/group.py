@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tracking.analysis.search.known.explored import Explored, explored, incumbent
-from tracking.analysis.search.known.objectives import front, views
-from tracking.analysis.search.known.trials import Key, Rules, Scalar, SearchTrial
+from tracking.analysis.search.explored import Explored, explored, incumbent
+from tracking.analysis.search.objectives import front, views
+from tracking.analysis.search.trials import Key, Rules, Scalar, SearchTrial
 
 FILL = 3  # settings that fill a group's space, plus one for each axis
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from tracking.analysis.search.known.trials import EXPLORE, Key, Rules, Scalar, SearchTrial, of_phase
+from tracking.analysis.search.trials import EXPLORE, Key, Rules, Scalar, SearchTrial, of_phase
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from conf.schema import ConfigError, RunConfig
 from tracking.base.installation import LAUNCH
-from tracking.jobs.node.rendezvous import route
-from tracking.jobs.node.rendezvous.node_files import LOST_SEC, NodeState, OwnFile, Peer
+from tracking.jobs.node import node_files
+from tracking.jobs.node.node_files import LOST_SEC, NodeState, OwnFile, Peer
 from tracking.record import Failure, node_records, run_folder
 
 POLL_SEC = 0.1
@@ -80,7 +80,7 @@ class Nodes:
         """Tell the others which folder node 0 has made for the run. Raises OSError, and ConfigError for no route."""
         if self._config.rendezvous is None:
             states = [state for peer in self._peers if (state := peer.state())]
-            self._own.state.rendezvous = route.rendezvous(self._own.state, states)
+            self._own.state.rendezvous = node_files.rendezvous(self._own.state, states)
         self._own.state.known = [state.token for peer in self._peers if (state := peer.state())]
         self._own.state.folder = folder.name
         self._own.write()
@@ -207,9 +207,9 @@ def met(
     Raises ConfigError, after sending its message to the other nodes.
     """
     if config.rendezvous is not None:
-        route.check_address(config.rendezvous)
+        node_files.check_address(config.rendezvous)
         if config.node_rank == 0:
-            route.check_own(config.rendezvous)
+            node_files.check_own(config.rendezvous)
     every = Nodes(config, place, address)
     try:
         try:

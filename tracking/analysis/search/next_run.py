@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from tracking.analysis.search.exploring.earlier import agreed_shape, promises_nothing
-from tracking.analysis.search.exploring.group import FILL, Group
-from tracking.analysis.search.exploring.new_settings import new_setting, unknown_neighbours
-from tracking.analysis.search.known.explored import Explored, cap_of, noise, resolution
-from tracking.analysis.search.known.trials import EXPLORE, Key, Rules, Scalar, SearchTrial, Second, of_phase
+from tracking.analysis.search.earlier import agreed_shape, promises_nothing
+from tracking.analysis.search.explored import Explored, cap_of, noise, resolution
+from tracking.analysis.search.group import FILL, Group
+from tracking.analysis.search.new_settings import new_setting, unknown_neighbours
+from tracking.analysis.search.trials import EXPLORE, Key, Rules, Scalar, SearchTrial, Second, of_phase
 
 MOST_REPEATS = 3  # runs of the best setting of a group
 BETWEEN_REPEATS = 3  # the least number of new settings of a group

@@ -11,11 +11,11 @@ import random
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from tracking.analysis.search.exploring.group import Group
-from tracking.analysis.search.exploring.neighbours import all_settings, distance, neighbours
-from tracking.analysis.search.exploring.shape import UNSEEN, Place, Point, Shape, shape_of
-from tracking.analysis.search.known.explored import Explored, expectations, noise, resolution
-from tracking.analysis.search.known.trials import EXPLORE, Axis, Key, Rules, Scalar, SearchTrial, of_phase
+from tracking.analysis.search.explored import Explored, expectations, noise, resolution
+from tracking.analysis.search.group import Group
+from tracking.analysis.search.neighbours import all_settings, distance, neighbours
+from tracking.analysis.search.shape import UNSEEN, Place, Point, Shape, shape_of
+from tracking.analysis.search.trials import EXPLORE, Axis, Key, Rules, Scalar, SearchTrial, of_phase
 
 LEVELS = 5.0  # steps in an interval
 APART = math.sqrt(0.5)  # places two text choices one step apart

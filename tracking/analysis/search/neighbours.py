@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
 
-from tracking.analysis.search.known.trials import Axis, Scalar
+from tracking.analysis.search.trials import Axis, Scalar
 
 STEPS = 10  # in an interval
 Point = Mapping[str, Scalar]

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from conf.schema import ConfigError
-from tracking.analysis.search.exploring.earlier import agreed_shape, next_promising
-from tracking.analysis.search.exploring.group import Group
-from tracking.analysis.search.exploring.neighbours import all_settings, distance, neighbours
-from tracking.analysis.search.known.explored import expectations
-from tracking.analysis.search.known.trials import Axis, Scalar, key_of
+from tracking.analysis.search.earlier import agreed_shape, next_promising
+from tracking.analysis.search.explored import expectations
+from tracking.analysis.search.group import Group
+from tracking.analysis.search.neighbours import all_settings, distance, neighbours
+from tracking.analysis.search.trials import Axis, Scalar, key_of
 
 if TYPE_CHECKING:
     import optuna

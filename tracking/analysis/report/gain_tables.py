@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from tracking.analysis.compare import DEVICES, Estimate, Setting, Task, estimate, estimates
-from tracking.analysis.report.questions import within
-from tracking.analysis.results import Cell, Table
+from tracking.analysis.report import within
+from tracking.analysis.report.over_tables import shapes_table
+from tracking.analysis.report.systems_table import systems_table, traffic_table
+from tracking.analysis.results import Cell, Runs, Table
 from tracking.base import quantities
 
 TIME = quantities.TIME_TO_ACCURACY_SEC
@@ -126,3 +128,12 @@ def _first(speed_up: Estimate, count: int) -> tuple[str, str]:
     if speed_up.mean > count:
         return "one job", "any number"
     return "jobs at once", str(max(0, int(speed_up.mean - 1e-9)))
+
+
+def tables_over_all(store: Runs, tasks: Sequence[Task], metric: str) -> list[Table]:
+    """The tables that need no option, if the runs have their data."""
+    made = (
+        shapes_table(tasks, metric), jobs_table(tasks), gains_table(tasks), gaps_table(tasks, metric),
+        traffic_table(tasks), systems_table(store, tasks),
+    )  # fmt: skip
+    return [table for table in made if table]

@@ -1,1 +1,0 @@
-"""Exploring: which setting to run next, and when to stop. It makes no claims."""
