@@ -45,11 +45,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
-    kinds = {
-        "without": Ranges(),
-        "stub": Ranges(lambda name: None, lambda: None),
-        "NVTX": nvtx_ranges(True),
-    }
+    kinds = {"without": Ranges(), "stub": Ranges(lambda name: None, lambda: None), "NVTX": nvtx_ranges(True)}
     taken: dict[str, list[float]] = {name: [] for name in kinds}
     for _ in range(arguments.rounds):
         for name, ranges in kinds.items():

@@ -53,10 +53,7 @@ SECOND: dict[str, dict[str, Words]] = {
         "other learning rates": ("batch_size=10000", "model.optimizer.lr=0.002,0.003,0.006"),
         "other batch sizes": ("batch_size=5000,40000",),
     },
-    "program": {
-        "other seeds": ("batch_size=16,32", "seed=2,3"),
-        "other batch sizes": ("batch_size=8,64",),
-    },
+    "program": {"other seeds": ("batch_size=16,32", "seed=2,3"), "other batch sizes": ("batch_size=8,64",)},
 }
 
 

@@ -104,13 +104,7 @@ def mixed_up(case: Case, good: list[Path], _: Path) -> Bedlam:
 def torn_journals(case: Case, good: list[Path], _: Path) -> Bedlam:
     """Cut at any byte, with lines of strangers, with zeros as a power cut leaves them: what is whole goes up."""
     torn = []
-    strange = (
-        b"\0" * 512,
-        b"not json\n",
-        b'{"kind": "odd"}\n',
-        b'{"kind": "metrics", "t',
-        b"[" * 4000 + b"\n",
-    )
+    strange = (b"\0" * 512, b"not json\n", b'{"kind": "odd"}\n', b'{"kind": "metrics", "t', b"[" * 4000 + b"\n")
     for number in range(5):
         folder = another(good[1], f"torn{number}")
         path = folder / run_folder.JOURNAL

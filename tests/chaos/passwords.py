@@ -40,11 +40,7 @@ def play(case: Case) -> None:
 
 
 def credentials(uri: str, password: str) -> dict[str, str]:
-    return {
-        "MLFLOW_TRACKING_URI": uri,
-        "MLFLOW_TRACKING_USERNAME": "admin",
-        "MLFLOW_TRACKING_PASSWORD": password,
-    }
+    return {"MLFLOW_TRACKING_URI": uri, "MLFLOW_TRACKING_USERNAME": "admin", "MLFLOW_TRACKING_PASSWORD": password}
 
 
 def change_password(server: MlflowServer) -> None:

@@ -206,11 +206,7 @@ def test_every_option_is_of_a_type_that_the_message_can_name() -> None:
 
 
 trackings = st.builds(
-    TrackingConfig,
-    uri=st.none() | st.text(),
-    experiment=st.text(),
-    offline=st.booleans(),
-    upload_wait_sec=st.floats(0),
+    TrackingConfig, uri=st.none() | st.text(), experiment=st.text(), offline=st.booleans(), upload_wait_sec=st.floats(0)
 )
 configs = st.builds(
     RunConfig,
@@ -305,10 +301,7 @@ def test_which_gpus_a_cluster_gives_is_not_asked_for() -> None:
         (["profile.steps=3", "profile.trace_megabytes=0"], "profile.trace_megabytes=0: must be above 0"),
         (["profile.seed=1"], "profile.seed=1: has no effect without profile=true"),
         (["profile.trace_megabytes=50"], "profile.trace_megabytes=50.0: has no effect without profile=true"),
-        (
-            ["model=program", "program.command=true", "profile.steps=3"],
-            "the steps of a program are not known",
-        ),
+        (["model=program", "program.command=true", "profile.steps=3"], "the steps of a program are not known"),
     ],
 )
 def test_what_cannot_be_traced_is_refused(asked: list[str], words: str) -> None:

@@ -144,8 +144,7 @@ def environ_of(process: psutil.Process) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "kill",
-    [*(pytest.param(part, marks=pytest.mark.exhaustive) for part in (kill_rank, kill_stepd)), kill_node],
+    "kill", [*(pytest.param(part, marks=pytest.mark.exhaustive) for part in (kill_rank, kill_stepd)), kill_node]
 )
 def test_a_job_that_loses_a_node_fails_with_its_name_and_leaves_no_process(
     cluster: Cluster, tmp_path: Path, kill: object

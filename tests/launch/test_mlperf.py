@@ -153,9 +153,7 @@ def test_the_checker_sees_what_is_wrong(
     assert any(words in complaint for complaint in sentences)
 
 
-def test_a_log_that_a_killed_launcher_left_unwritten_is_written_by_who_looks_after_it(
-    runs: Runs,
-) -> None:
+def test_a_log_that_a_killed_launcher_left_unwritten_is_written_by_who_looks_after_it(runs: Runs) -> None:
     path = runs["ssd"].folder / mlperf.LOG
     log = path.read_text()
     path.unlink()

@@ -46,10 +46,7 @@ print(code.result(), first.returncode, second.result().wait())
 """
 
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not forked.possible(), reason="no test forks where a GPU is"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not forked.possible(), reason="no test forks where a GPU is")]
 
 
 def test_a_start_in_another_thread_does_not_take_a_forks_exit_code(tmp_path: Path) -> None:

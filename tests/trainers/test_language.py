@@ -121,10 +121,7 @@ def test_one_that_is_stopped_goes_on_at_the_very_step(tmp_path: Path) -> None:
             ["model.hparams.vocabulary=20"],
             "is smaller than the 32 tokens of dataset=grammar. Next: give 32 or more, or null",
         ),
-        (
-            ["+model.targets.grammar.bits_per_byte='<=1'"],
-            "model.targets.grammar.bits_per_byte: ",
-        ),
+        (["+model.targets.grammar.bits_per_byte='<=1'"], "model.targets.grammar.bits_per_byte: "),
         (["dataset.train_tokens=512"], "is in tokens, and larger than the training set"),
     ],
 )

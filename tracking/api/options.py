@@ -15,14 +15,7 @@ from conf import target as targets
 from conf.dataset_options import DatasetConfig
 from conf.launch_options import InstanceConfig, TrackingConfig
 from conf.metric import DIRECTIONS
-from conf.schema import (
-    ConfigError,
-    ModelConfig,
-    OptimizerConfig,
-    PrecisionConfig,
-    RunConfig,
-    StackConfig,
-)
+from conf.schema import ConfigError, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig, StackConfig
 from conf.target import Target
 from tracking.api import script
 from tracking.api.metric_names import MetricNames

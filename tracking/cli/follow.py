@@ -48,10 +48,7 @@ FOLLOW = Command("follow", "show and mirror runs that were submitted to a cluste
 
 def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "folder",
-        nargs="?",
-        metavar="RUN|SWEEP",
-        help="a folder, or a name in --runs-dir; default: the newest there",
+        "folder", nargs="?", metavar="RUN|SWEEP", help="a folder, or a name in --runs-dir; default: the newest there"
     )
     parser.add_argument(
         "--runs-dir", type=Path, default=Path("runs"), help="folder with the run folders; default: runs"

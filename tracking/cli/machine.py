@@ -46,11 +46,7 @@ def fingerprint(arguments: argparse.Namespace) -> Answer:
 
 def ceilings_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--disk",
-        type=Path,
-        default=Path(),
-        metavar="FOLDER",
-        help="a folder on the disk to measure (default: here)",
+        "--disk", type=Path, default=Path(), metavar="FOLDER", help="a folder on the disk to measure (default: here)"
     )
     parser.add_argument("--show", action="store_true", help="show earlier measurements; measure nothing")
 

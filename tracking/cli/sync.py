@@ -63,11 +63,7 @@ def show(outcome: Outcome) -> None:
 
 
 def json_row(outcome: Outcome) -> dict[str, str]:
-    return {
-        "folder": str(outcome.folder),
-        "state": outcome.state,
-        "message": secrets.redact(outcome.message),
-    }
+    return {"folder": str(outcome.folder), "state": outcome.state, "message": secrets.redact(outcome.message)}
 
 
 SYNC = Command("sync", "upload the parts of run folders that MLflow lacks", add_arguments, run)

@@ -26,10 +26,7 @@ class Size:
     validation: int
 
 
-SIZES = {
-    "small": Size(32, (1, 1, 1, 1), 8, 1024, 256),
-    "full": Size(224, (3, 4, 6, 3), 64, 12800, 1280),
-}
+SIZES = {"small": Size(32, (1, 1, 1, 1), 8, 1024, 256), "full": Size(224, (3, 4, 6, 3), 64, 12800, 1280)}
 
 
 def options(description: str, compiled: str) -> argparse.Namespace:

@@ -10,10 +10,7 @@ import torch
 from tests.tracking.api.own_script import BATCH, NUM_TRAIN
 from tests.tracking.api.test_lightning_script import events, finished, merged, only_run, result_of, start
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs")]
 
 
 def test_sharded_parameters_are_one_run_of_two_gpus(tmp_path: Path) -> None:

@@ -36,10 +36,7 @@ READ = [
         ["report", *BASE, "--by", "model.optimizer.lr"],
         r"seed1/config.yaml: is a link, which is not followed. Next: put",
     ),
-    (
-        ["cache", "--import", "file/../base"],
-        "--import file/../base: no such file. Next: give one that --export made",
-    ),
+    (["cache", "--import", "file/../base"], "--import file/../base: no such file. Next: give one that --export made"),
     (["sync", ".", "nosuch"], "refused: nosuch: no run found. Next: give your runs_dir"),
     (["audit", "report"], "report/report.json: Too many levels of symbolic links. Next: put the file itself there"),
     (

@@ -32,10 +32,7 @@ pytestmark = [
 
 @pytest.mark.parametrize(
     ("kind", "variant"),
-    [
-        (foreign_folders.FOREIGN, "links"),
-        pytest.param(servers.SERVER, "drop answer all", marks=pytest.mark.exhaustive),
-    ],
+    [(foreign_folders.FOREIGN, "links"), pytest.param(servers.SERVER, "drop answer all", marks=pytest.mark.exhaustive)],
     ids=["links", "answers"],
 )
 def test_a_case_is_played_and_counted(

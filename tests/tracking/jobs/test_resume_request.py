@@ -207,9 +207,7 @@ def unended(words: dict[str, str]) -> tuple[Path, Path, Job]:
     return folder, inner, sweep.read(folder)[0]
 
 
-def test_a_sweep_waits_for_a_job_that_still_runs_and_refuses_what_does_not_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_sweep_waits_for_a_job_that_still_runs_and_refuses_what_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     folder, inner, job = unended({})
     console = make_console()
     held = run_lock.take(inner)

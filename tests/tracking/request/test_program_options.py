@@ -29,8 +29,7 @@ def test_a_value_stays_one_word_and_doubled_braces_are_braces() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["python t.py --seed {seed} --gpus 0,1", "sh -c 'a; b'", r"it\'s \\", 'a "b" {{}} [c] =d', r"end\\'"],
+    "text", ["python t.py --seed {seed} --gpus 0,1", "sh -c 'a; b'", r"it\'s \\", 'a "b" {{}} [c] =d', r"end\\'"]
 )
 def test_a_command_needs_no_quotes_of_hydras(text: str) -> None:
     assert composed(["model=program", quoted(f"program.command={text}")]).program.command == text

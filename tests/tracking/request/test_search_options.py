@@ -187,10 +187,7 @@ def test_a_budget_without_its_unit_is_refused(text: str) -> None:
             ["search.objective=speed"],
             "search.objective=speed: .*Allowed: time, cost, energy, or two of them, as time,cost",
         ),
-        (
-            ['search.objective="time,speed"'],
-            "search.objective=time,speed: .*Allowed: time, cost, energy",
-        ),
+        (['search.objective="time,speed"'], "search.objective=time,speed: .*Allowed: time, cost, energy"),
         (['search.objective="time,time"'], "search.objective=time,time: .*Allowed: time, cost, energy, or two of them"),
         (['search.objective="time,cost,energy"'], "Allowed: time, cost, energy, or two of them, as time,cost"),
         (['search.objective="time,cost"'], "search.objective=time,cost: the price is not known"),

@@ -10,16 +10,7 @@ import pytest
 import torch
 
 from tests.trainers import jpegs
-from tests.trainers.detection_folders import (
-    CROWD,
-    LABELS,
-    LYING,
-    SOME,
-    Picture,
-    Thing,
-    describe,
-    small,
-)
+from tests.trainers.detection_folders import CROWD, LABELS, LYING, SOME, Picture, Thing, describe, small
 from tests.trainers.processes import ALONE
 from trainers.data.detection.batch import EDGES_STEP
 from trainers.data.detection.view import Cut

@@ -149,11 +149,7 @@ def test_an_example_batch_looks_like_a_real_one_and_leaves_the_random_state_alon
 @pytest.mark.parametrize(
     ("images", "labels", "message"),
     [
-        (
-            np.zeros((7, 4, 4), np.uint8),
-            np.zeros(7, int),
-            r"has images uint8 \[7, 4, 4\].*expected uint8 \[8, 4, 4\]",
-        ),
+        (np.zeros((7, 4, 4), np.uint8), np.zeros(7, int), r"has images uint8 \[7, 4, 4\].*expected uint8 \[8, 4, 4\]"),
         (np.zeros((8, 4, 5), np.uint8), np.zeros(8, int), r"\[8, 4, 5\]"),
         (np.zeros((8, 4, 4), np.float32), np.zeros(8, int), "float32"),
         (np.zeros((8, 4, 4), np.uint8), np.zeros(9, int), r"labels \[9\]"),

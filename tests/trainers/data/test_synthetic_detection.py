@@ -12,14 +12,7 @@ import torch
 from conf.schema import ConfigError
 from tests.trainers.processes import ALONE, CPU
 from trainers.data.detection.batch import EDGES_STEP
-from trainers.data.detection.synthetic import (
-    CLASSES,
-    CORNERS,
-    OBJECTS,
-    ROOM,
-    SyntheticDetection,
-    generated_batch,
-)
+from trainers.data.detection.synthetic import CLASSES, CORNERS, OBJECTS, ROOM, SyntheticDetection, generated_batch
 from trainers.data.detection.view import ShortEdge
 from trainers.data.loading.synthetic_loader import NUM_BATCHES
 from trainers.data.loading.types import Shard

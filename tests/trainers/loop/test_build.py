@@ -19,10 +19,7 @@ META = torch.device("meta")
 
 @pytest.mark.parametrize(
     ("workload", "options", "device"),
-    [
-        (gpt.WORKLOAD, ["model=gpt", "recipe=gpt_cpu"], "meta"),
-        (vgg.WORKLOAD, ["model=vgg", "dataset=digits"], "cpu"),
-    ],
+    [(gpt.WORKLOAD, ["model=gpt", "recipe=gpt_cpu"], "meta"), (vgg.WORKLOAD, ["model=vgg", "dataset=digits"], "cpu")],
 )
 def test_a_language_model_is_made_on_the_runs_device(workload: Any, options: list[str], device: str) -> None:
     module, _ = build(workload, composed([*options, "gpus=0"]), Shard(0, 1, META), None)

@@ -15,10 +15,7 @@ from trainers.models.maskrcnn import rpn
 from trainers.models.maskrcnn.module import MaskRcnn
 from trainers.workload import Batch, load_workload
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 DEVICE = torch.device("cuda")
 OPTIONS = ["dataset=synthetic", "dataset.num_classes=3", "dataset.num_objects=8", "batch_size=2", "gpus=1"]
 
@@ -87,10 +84,7 @@ def test_compiled_steps_of_mask_rcnn_learn_what_others_do(monkeypatch: pytest.Mo
         return proposals[canvas]
 
     monkeypatch.setattr(rpn, "propose", propose_once)
-    with (
-        torch.backends.cudnn.flags(enabled=True, allow_tf32=False),
-        torch._inductor.config.patch(fallback_random=True),
-    ):
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False), torch._inductor.config.patch(fallback_random=True):
         expected = [losses_and_gradients(module, batch) for batch in batches[:2]]
         module.compile_hot_path()
         for _ in range(3):

@@ -14,10 +14,7 @@ from tests.trainers import synchronization
 from tests.trainers.models.test_gpt import language, model, spread
 from trainers.data.loading.types import Shard
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])

@@ -14,10 +14,7 @@ from tests.trainers import synchronization
 from tests.trainers.models import test_gnmt, test_transformer
 from trainers.data.loading.types import Shard
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 MAKERS = {"transformer": test_transformer.module, "gnmt": test_gnmt.module}
 
 

@@ -144,11 +144,7 @@ def _choice(
 ) -> dict[str, That] | That:
     """Accepts the line of the median run; if there are several, of any of them."""
     expected = [
-        {
-            "run": _is(run),
-            "x": numbers([x for x, _ in points], NEAR_SEC),
-            "y": numbers([y for _, y in points], off),
-        }
+        {"run": _is(run), "x": numbers([x for x, _ in points], NEAR_SEC), "y": numbers([y for _, y in points], off)}
         for run, points in zip(candidates, lines, strict=True)
     ]
     if len(expected) == 1:

@@ -15,13 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from tracking.analysis.audit import (
-    curves,
-    mean_pictures,
-    published_comparisons,
-    ranking_picture,
-    workload_pictures,
-)
+from tracking.analysis.audit import curves, mean_pictures, published_comparisons, ranking_picture, workload_pictures
 from tracking.analysis.audit.audit import audited
 from tracking.analysis.audit.evidence import AuditResult, Evidence, by_identity, compare
 from tracking.base.safe_text import in_csv, in_markdown, visible

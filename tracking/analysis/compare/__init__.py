@@ -14,14 +14,7 @@ from tracking.analysis.compare import (
 )
 from tracking.analysis.compare.best import Best, BestStack, best, best_of, best_stacks, ranked
 from tracking.analysis.compare.censoring import UNTIL_CENSORED
-from tracking.analysis.compare.comparisons import (
-    ALPHA,
-    Comparison,
-    Factors,
-    compare,
-    factors,
-    runs_that_would_tell,
-)
+from tracking.analysis.compare.comparisons import ALPHA, Comparison, Factors, compare, factors, runs_that_would_tell
 from tracking.analysis.compare.estimates import Estimate, estimate, speed_up
 from tracking.analysis.compare.grouping import DEVICES, Setting, Task, is_stack
 from tracking.analysis.compare.missing import missing

@@ -39,7 +39,7 @@ OTHER_TASKS = {
     "minigo": (
         "Each row has its own board and target. From v0.6 on it is half of the games against a network of MLPerf's that"
         " is not available. No row is yours."
-    ),
+    )
 }
 NOTE = (
     "Published rows differ from yours in hardware, data, targets and software unless they say otherwise; their source"

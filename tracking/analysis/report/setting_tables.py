@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tracking.analysis.compare import (
-    Estimate,
-    Setting,
-    Task,
-    estimate,
-    estimates,
-    grouping,
-)
+from tracking.analysis.compare import Estimate, Setting, Task, estimate, estimates, grouping
 from tracking.analysis.report import sentences
 from tracking.analysis.report.sentences import Sentence
 from tracking.analysis.results import Table

@@ -3,16 +3,7 @@
 Every worker takes the fingerprint once, and it becomes the run's tags. Unknown values are absent.
 """
 
-from tracking.machine.environment import (
-    fingerprint,
-    gpm,
-    libraries,
-    nvidia_smi,
-    nvml,
-    processes,
-    repository,
-    topology,
-)
+from tracking.machine.environment import fingerprint, gpm, libraries, nvidia_smi, nvml, processes, repository, topology
 from tracking.machine.environment.available_memory import available_bytes
 from tracking.machine.environment.bytecode import BYTECODE, Sources, bytecode_variables, own_sources
 from tracking.machine.environment.cache_folder import (

@@ -86,12 +86,7 @@ def judge(
     return Verdict(stack.name, needs, facts, cuda=cuda)
 
 
-KINDS = {
-    "native": "this Python",
-    "python": "another Python",
-    "uv": "an environment of uv's",
-    "container": "an image",
-}
+KINDS = {"native": "this Python", "python": "another Python", "uv": "an environment of uv's", "container": "an image"}
 KEYS = {
     "native": (),
     "python": ("python",),

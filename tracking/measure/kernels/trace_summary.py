@@ -47,10 +47,7 @@ RULES = [
         ("attention", r"flash|fmha|attention|sdpa"),
         ("elementwise", r"^triton_poi_"),
         ("normalisation", r"^triton_(red|per)_.*norm|(batch|layer|group|instance|rms)_?norm|cudnn::bn|bn_(fw|bw)"),
-        (
-            "convolution",
-            r"fprop|dgrad|wgrad|winograd|implicit|conv(?!ert)|cudnn.*(engine|gemm)|^triton_tem_.*conv",
-        ),
+        ("convolution", r"fprop|dgrad|wgrad|winograd|implicit|conv(?!ert)|cudnn.*(engine|gemm)|^triton_tem_.*conv"),
         (
             "matrix product",
             r"gemm|gemv|nvjet|cutlass|cublas|splitk|xmma|^triton_tem_"

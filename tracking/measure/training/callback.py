@@ -171,12 +171,7 @@ class MeasuringCallback(pl.Callback):
         self.meter.update_begins(optimizer)
 
     def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: dict[str, Any],
-        batch_idx: int,
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: dict[str, Any], batch_idx: int
     ) -> None:
         loss = outputs["loss"]  # copied by Lightning only with automatic optimization
         self.meter.step_done(loss if pl_module.automatic_optimization else loss.detach().clone(), batch_idx + 1)

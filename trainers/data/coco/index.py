@@ -58,11 +58,7 @@ class CocoIndex:
 
 
 def load_index(
-    path: str,
-    split: Split,
-    year: int | None = None,
-    masks: bool = True,
-    max_image_pixels: int = MAX_IMAGE_PIXELS,
+    path: str, split: Split, year: int | None = None, masks: bool = True, max_image_pixels: int = MAX_IMAGE_PIXELS
 ) -> CocoIndex:
     """Return the index of one split of the dataset in folder `path`; without `masks` there are no edges.
 

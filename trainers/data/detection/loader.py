@@ -52,13 +52,7 @@ class DetectionLoader(Positioned):
     """
 
     def __init__(
-        self,
-        data: Source,
-        part: Literal["train", "val"],
-        images: np.ndarray,
-        batch_size: int,
-        seed: int,
-        shard: Shard,
+        self, data: Source, part: Literal["train", "val"], images: np.ndarray, batch_size: int, seed: int, shard: Shard
     ) -> None:
         self.data, self.part, self.batch_size, self.seed, self.shard = data, part, batch_size, seed, shard
         self.index = data.train if part == "train" else data.val

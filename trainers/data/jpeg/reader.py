@@ -68,11 +68,7 @@ class JpegReader:
     """
 
     def __init__(
-        self,
-        device: torch.device,
-        num_threads: int,
-        decode: str = "auto",
-        max_image_pixels: int = MAX_IMAGE_PIXELS,
+        self, device: torch.device, num_threads: int, decode: str = "auto", max_image_pixels: int = MAX_IMAGE_PIXELS
     ) -> None:
         if decode not in DECODE:
             raise ConfigError(f"dataset.decode={decode}: no such value. Allowed: {', '.join(DECODE)}")

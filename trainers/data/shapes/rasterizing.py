@@ -65,11 +65,7 @@ def pose(
     x, y = _turned(x, y * flatness, turn)
     scale = extent / max(np.ptp(x), np.ptp(y))
     corners = np.stack(
-        [
-            (x - (x.max() + x.min()) / 2) * scale + centre[0],
-            (y - (y.max() + y.min()) / 2) * scale + centre[1],
-        ],
-        axis=1,
+        [(x - (x.max() + x.min()) / 2) * scale + centre[0], (y - (y.max() + y.min()) / 2) * scale + centre[1]], axis=1
     )
     return np.round(corners * 16) / 16
 

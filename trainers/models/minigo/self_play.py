@@ -108,8 +108,7 @@ class SelfPlay:
         place = torch.where(active, place, self._num_games * self.rules.max_moves)
         policies = counts / counts.sum(dim=1, keepdim=True).clamp(min=1)
         kept.put(
-            place,
-            Positions(words_of(boards), boards.to_play > 0, policies.half(), torch.zeros_like(boards.to_play)),
+            place, Positions(words_of(boards), boards.to_play > 0, policies.half(), torch.zeros_like(boards.to_play))
         )
 
     def _never(self, game: torch.Tensor, generation: int) -> torch.Tensor:

@@ -135,9 +135,7 @@ def check_options(epochs: Any, factors: Any, layers: Any, betas: dict[str, Any],
 
 
 WORKLOAD = Workload(
-    module=Ncf,
-    data={"ratings": ratings, "movielens": movielens, "synthetic": SyntheticRatings},
-    unit="samples",
+    module=Ncf, data={"ratings": ratings, "movielens": movielens, "synthetic": SyntheticRatings}, unit="samples"
 )
 
 

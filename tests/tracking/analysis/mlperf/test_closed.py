@@ -27,16 +27,10 @@ def test_the_targets_are_those_of_v07(overrides: tuple[str, ...], targets: dict[
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (
-            ("model=vgg", "target_set=mlperf_v07"),
-            "has no targets for model=vgg. Allowed: resnet50",
-        ),
+        (("model=vgg", "target_set=mlperf_v07"), "has no targets for model=vgg. Allowed: resnet50"),
         (("model=ssd", "target_set=mlperf_v07"), "are on coco, not shapes"),
         (("model=maskrcnn", *COCO), "0.01. Allowed: a multiple of 0.02"),
-        (
-            ("model=resnet50", *IMAGENET, "model.hparams.depth=18"),
-            "model.hparams.depth=18: breaks the rules",
-        ),
+        (("model=resnet50", *IMAGENET, "model.hparams.depth=18"), "model.hparams.depth=18: breaks the rules"),
         (("model=resnet50", *IMAGENET, "model.optimizer.weight_decay=3e-5"), "0.0001 times a power of 2"),
         (("model=ssd", *COCO, "model.hparams.decay_epochs=[43,55]"), "multiples of 4 and of 5"),
         (("model=maskrcnn", *COCO, "batch_size=16", "model.hparams.num_proposals=1500"), "a multiple of 1,000"),

@@ -166,15 +166,7 @@ def test_the_command_writes_all_files_prints_the_table_and_checks_every_figure(
     for name in re.findall(r"!\[.*?\]\((.*?)\)", markdown):
         assert (here / "out" / name).read_bytes().startswith(b"\x89PNG")
     names = {path.stem.removeprefix("report-") for path in (here / "out").glob("*.png")}
-    assert names == {
-        "1-accuracy",
-        "1-settings",
-        "1-reached",
-        "1-scaling",
-        "1-throughput",
-        "1-utilisation",
-        "1-cost",
-    }
+    assert names == {"1-accuracy", "1-settings", "1-reached", "1-scaling", "1-throughput", "1-utilisation", "1-cost"}
     for text in (markdown, (here / "out" / "report.html").read_text()):
         assert all(headline in text for headline in content["headlines"])
         assert "target missed" in text

@@ -30,7 +30,7 @@ CEILINGS = Ceilings(
     ceilings={
         "copy": {"unit": "B/s", "median": 3e12, "counters": {"dram_bandwidth_percentage": 90.0}},
         "matmul/bf16": {"unit": "FLOP/s", "median": 7e14, "counters": {}},
-    },
+    }
 )
 PEERS = {"peer/0-4": 50e9, "peer/4-0": 40e9, "peer/0-1": 300e9, "peer/1-0": 300e9}
 

@@ -10,14 +10,7 @@ from pathlib import Path
 
 from conf.dataset_options import DatasetConfig
 from conf.launch_options import ClusterConfig, InstanceConfig, SearchConfig
-from conf.schema import (
-    ConfigError,
-    ModelConfig,
-    OptimizerConfig,
-    PrecisionConfig,
-    RunConfig,
-    StackConfig,
-)  # fmt: skip
+from conf.schema import ConfigError, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig, StackConfig  # fmt: skip
 from tracking.analysis.search import Axis
 from tracking.jobs.plan import Job
 from tracking.jobs.search import SearchJobs, trace_file

@@ -199,8 +199,7 @@ def test_with_no_axis_but_the_gpus_batch_and_rate_are_searched_for_each_number_o
 
 
 @pytest.mark.parametrize(
-    ("budget", "seconds"),
-    [("90s", 90.0), ("1gpu-hours", 3600.0), ("2usd", 200.0), ("9runs", None)],
+    ("budget", "seconds"), [("90s", 90.0), ("1gpu-hours", 3600.0), ("2usd", 200.0), ("9runs", None)]
 )
 def test_a_run_of_which_nothing_is_known_is_limited_by_the_whole_budget(budget: str, seconds: float | None) -> None:
     """A machine is paid for by the hour, so a budget of dollars is one of time, too."""

@@ -16,10 +16,7 @@ from tests.tracking.machine.stacks.wheels import make_index
 from tracking.cli.parser import main
 from tracking.machine.stacks import judge, python_of, ready, uv_environment
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("uv") is None, reason="needs uv on the PATH"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("uv") is None, reason="needs uv on the PATH")]
 
 
 @pytest.fixture

@@ -136,12 +136,7 @@ def test_a_clock_that_goes_back_is_an_error() -> None:
         clock.summarize([event("run_start", 0.0), event("epoch_start", 5.0), event("epoch_stop", 4.0)], {})
 
 
-@given(
-    st.lists(st.floats(0, 1), min_size=1, max_size=8),
-    st.floats(0, 1),
-    st.floats(0.001, 1e4),
-    st.floats(0.001, 1e4),
-)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.floats(0, 1), st.floats(0.001, 1e4), st.floats(0.001, 1e4))
 def test_the_clocks_differ_by_the_evaluations_and_a_prefix_decides(
     accuracies: list[float], target: float, train: float, evaluate: float
 ) -> None:

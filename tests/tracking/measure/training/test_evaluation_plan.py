@@ -34,11 +34,7 @@ def test_it_is_where_it_was_asked_for(asked: Intervals, expected: list[int]) -> 
 @pytest.mark.parametrize(
     ("asked", "limited", "words"),
     [
-        (
-            Intervals(every_steps=13),
-            False,
-            "eval_every_steps=13: is longer than the training: .* has 12 steps",
-        ),
+        (Intervals(every_steps=13), False, "eval_every_steps=13: is longer than the training: .* has 12 steps"),
         (Intervals(every_samples=126), False, r"eval_every_samples=126 \(13 steps of 10 samples\): is longer"),
         (Intervals(every_samples=50), True, r"limit_train_batches=4: is smaller than eval_every_samples=50 \(5 steps"),
         (Intervals(after_steps=12), False, "eval_after_steps=12: leaves only the last evaluation"),

@@ -49,10 +49,7 @@ def recording(device: str = "cpu") -> Module:
         (lambda module: module.log("a/../b", 1.0), "a path in its shortest form"),
         (lambda module: module.log("a", torch.zeros(3)), r"a tensor of shape \(3,\)"),
         (lambda module: module.log("a", "word"), "is str. Next: log a number or a tensor of one number"),
-        (
-            lambda module: module.log("a", 1.0, reduce_fx="median"),
-            "reduce_fx=median. Allowed: mean, sum, min, max",
-        ),
+        (lambda module: module.log("a", 1.0, reduce_fx="median"), "reduce_fx=median. Allowed: mean, sum, min, max"),
         (lambda module: module.enter("validation_step").log("a", 1.0, on_step=True), "an evaluation has one value"),
         (lambda module: module.enter("on_train_epoch_end").log("a", 1.0, on_step=True), r"self.log\('a'\)"),
         (lambda module: module.enter("on_train_end").log("a", 1.0), "on_train_end"),

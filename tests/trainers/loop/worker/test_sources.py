@@ -16,11 +16,7 @@ from trainers.loop.worker.sources import Sources, is_installed
 def test_python_and_packages_are_installed_and_a_clone_near_them_is_not() -> None:
     assert is_installed(json.__file__)
     assert is_installed(str(pytest.__file__))
-    for folder in (
-        Path(sys.prefix, "src"),
-        Path(sys.base_prefix, "src"),
-        Path(sysconfig.get_path("stdlib") + "-more"),
-    ):
+    for folder in (Path(sys.prefix, "src"), Path(sys.base_prefix, "src"), Path(sysconfig.get_path("stdlib") + "-more")):
         assert not is_installed(str(folder / "clone/conf/schema.py"))
 
 

@@ -5,13 +5,7 @@ It reads run folders, and the options of the report.
 
 from tracking.analysis.audit.evidence import headings, selection, trees
 from tracking.analysis.audit.evidence.content import Content, Rows, facts_of, mean_of, these
-from tracking.analysis.audit.evidence.evidence import (
-    DEVICES,
-    Evidence,
-    Labels,
-    observed,
-    without_devices,
-)
+from tracking.analysis.audit.evidence.evidence import DEVICES, Evidence, Labels, observed, without_devices
 from tracking.analysis.audit.evidence.headings import (
     BESIDE,
     BUSY,
