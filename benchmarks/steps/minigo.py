@@ -23,8 +23,7 @@ if __name__ == "__main__":
 import torch
 
 from trainers.models.minigo.arena import Arena, Place
-from trainers.models.minigo.evaluator import Evaluator
-from trainers.models.minigo.network import GoNet, Sizes, flops, training_loss
+from trainers.models.minigo.network import Evaluator, GoNet, Sizes, flops, training_loss
 from trainers.models.minigo.play_options import Options
 from trainers.models.minigo.positions import Window
 from trainers.models.minigo.self_play import Customs

@@ -24,10 +24,9 @@ import torch
 from scipy import stats
 
 from trainers.models.minigo.elo import difference
-from trainers.models.minigo.evaluator import Evaluator
 from trainers.models.minigo.frozen import digest_of, load_network
 from trainers.models.minigo.matches import Searcher, wins_of
-from trainers.models.minigo.network import GoNet, Sizes
+from trainers.models.minigo.network import Evaluator, GoNet, Sizes
 from trainers.ops.go import Rules
 from trainers.ops.tree_search import Search, Settings, descent
 

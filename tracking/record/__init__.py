@@ -20,8 +20,8 @@ from tracking.record import (
     typed_json,
 )
 from tracking.record.checkpoints import Checkpoint
+from tracking.record.evaluations import headline
 from tracking.record.exported_model import ExportedModel
-from tracking.record.headline import headline
 from tracking.record.journal import NOTE_TAG, UNKNOWN_TAG, Journal, Record, part_of_start
 from tracking.record.run_folder import Failure, Result, RunInfo
 from tracking.record.run_lock import Running

@@ -19,7 +19,7 @@ from conf.schema import RunConfig
 from tracking.measure.training import EvaluationPlan, MeasuringCallback, summary, throughput
 from tracking.record import Journal, attempts, checkpoints, journal, node_records, part_of_start, run_folder
 from trainers.data.loading.position import with_epochs
-from trainers.loop import ddp, evaluation_times, export_model, saving
+from trainers.loop import ddp, evaluation_times, saving, trained_model
 from trainers.loop.batch_size import checked_train_samples, num_eval_samples
 from trainers.loop.build import build
 from trainers.loop.early_compilers import EarlyCompilers
@@ -45,10 +45,10 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     nccl = Communicator(shard, log, early=communicates_early(config, exchange))
     with part_of_start(log, "import"):
         workload = load_workload(config)
-    export_model.check_predictor(config, workload.module)  # Refuse before the data, which may take minutes.
+    trained_model.check_predictor(config, workload.module)  # Refuse before the data, which may take minutes.
     early = EarlyCompilers(config, run_dir, shard)
     module, data = build(workload, config, shard, log, early)
-    export_model.check_predictor(config, type(module))
+    trained_model.check_predictor(config, type(module))
     train_loader, eval_loader, test_loader = loaders(data, config, shard, log)
     num_train = checked_train_samples(data, config, shard)
     evaluates = eval_loader is not None
@@ -210,4 +210,4 @@ def keep_model(
             save(config, run_dir, log, best, environment, weights)
     if config.log_model:
         with warn_on_failure("logged model"):
-            export_model.export(config, run_dir, log, module, data, best)
+            trained_model.export(config, run_dir, log, module, data, best)

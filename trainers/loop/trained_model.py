@@ -2,12 +2,17 @@
 
 The file is written after the clock has stopped and the result is written, so a full disk cannot fail the run. While
 the clock runs, only a new best evaluation copies the weights to the host.
+
+For `log_model` the network is also exported as a torch.export program, which runs without timetrial's code. It computes
+on a CPU, in the weights' dtype, and takes batches of any size.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import json
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,12 +22,13 @@ import torch
 
 from conf.schema import ConfigError, RunConfig
 from tracking.measure.training import epochs_trained
-from tracking.record import Journal, evaluations, run_folder
+from tracking.record import ExportedModel, Journal, documents, evaluations, exported_model, files, run_folder
 from trainers.loop.saving import WholeFiles
 from trainers.ops.sharding import sharded
-from trainers.workload import TrialModule
+from trainers.workload import Data, TrialModule
 
 COMPILED = "_orig_mod."  # torch.compile puts this in front of the names of a module that it wraps.
+NUM_SAMPLES = 2  # torch.export treats a dimension of size one as a constant.
 
 
 class BestWeights(pl.Callback):
@@ -130,3 +136,61 @@ def whole_weights(module: TrialModule, holds: bool) -> dict[str, Any]:
 def on_host(value: Any) -> Any:
     """Return a copy of a tensor on the host, other values unchanged: torch.save would write a view's whole storage."""
     return value.detach().cpu().clone() if isinstance(value, torch.Tensor) else value
+
+
+def check_predictor(config: RunConfig, module_class: object) -> None:
+    """Raise ConfigError if `log_model` is set and a module of this class has no predictor().
+
+    A workload may name a function instead of a class. Then only the class of the module that it makes can be checked.
+    """
+    if config.log_model and getattr(module_class, "predictor", None) is TrialModule.predictor:
+        raise ConfigError(
+            f"log_model=true: model={config.model.name} cannot be exported, because {module_class.__name__} has no"  # type: ignore[attr-defined]
+            " predictor(). Next: write one (docs/adding-a-workload.md), or keep the weights alone with save_model=final"
+            " tracking.upload_model=true"
+        )
+
+
+def export(
+    config: RunConfig, run_dir: Path, log: Journal, module: TrialModule, data: Data, best: BestWeights | None,
+) -> None:  # fmt: skip
+    """Write the exported model, and journal its name or the error. Raises OSError only for the journal."""
+    try:
+        model = write(config, run_dir, module, data, best)
+    except Exception as error:  # A network that PyTorch cannot export, or a full disk, must not fail a finished run.
+        for name in exported_model.FILES:
+            files.remove(run_dir / name)
+        # PyTorch wraps the file's OSError in a RuntimeError.
+        cause = error.__context__ if isinstance(error.__context__, OSError) else error
+        log.event("model_exported", error=f"{type(cause).__name__}: {cause}".strip().partition("\n")[0])
+        return
+    log.event("model_exported", file=exported_model.PROGRAM, name=model.name)
+
+
+def write(
+    config: RunConfig, run_dir: Path, module: TrialModule, data: Data, best: BestWeights | None
+) -> ExportedModel:  # fmt: skip
+    if best is not None and not best.evaluation:
+        raise ValueError("no evaluation reported the metric that decides which weights are best")
+    if best is not None:
+        module.load_state_dict(best.weights)
+    network, images = module.predictor(data.example_batches(NUM_SAMPLES, torch.device("cpu"))[0])
+    network = copy.deepcopy(network).cpu().eval().requires_grad_(False)
+    dynamic = ({0: torch.export.Dim("batch", min=1)},)
+    program = torch.export.export(network, (images,), dynamic_shapes=dynamic)
+    outputs = program.module()(images[:1])  # Another batch size than the export's: this also checks that it may vary.
+    with documents.replacing(run_dir / exported_model.PROGRAM) as file:
+        torch.export.save(program, file)
+    with documents.replacing(run_dir / exported_model.EXAMPLE) as file:
+        file.write(json.dumps(images[:1].tolist()).encode())
+    step = module.trainer.global_step if best is None else best.evaluation["step"]
+    model = ExportedModel(
+        f"{config.model.name}-{config.dataset.name}".replace(".", "_"), "final" if best is None else "best", step,
+        torch.__version__, platform.python_version(), described(images), described(outputs),
+    )  # fmt: skip
+    documents.write_json(run_dir / exported_model.DESCRIPTION, model)
+    return model
+
+
+def described(batch: torch.Tensor) -> exported_model.Array:
+    return exported_model.Array(str(batch.dtype).removeprefix("torch."), [-1, *batch.shape[1:]])

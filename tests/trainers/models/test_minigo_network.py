@@ -12,8 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.trainers.models.minigo_parts import CPU, minigo, net, played
 from trainers.data.selfplay import SelfPlayData
-from trainers.models.minigo.evaluator import Evaluator
-from trainers.models.minigo.network import GoNet, Sizes, flops, training_loss
+from trainers.models.minigo.network import Evaluator, GoNet, Sizes, flops, training_loss
 
 
 def test_the_network_has_the_references_size_and_its_flops_are_those_that_pytorch_counts() -> None:

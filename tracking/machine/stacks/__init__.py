@@ -17,9 +17,8 @@ from tracking.machine.stacks.check import (
     ready,
     summary,
 )
-from tracking.machine.stacks.declaration import declared
+from tracking.machine.stacks.declaration import check_promise, declared
 from tracking.machine.stacks.engines import Mount
-from tracking.machine.stacks.expectation import check_promise
 from tracking.machine.stacks.interpreter import Interpreter, needed_by, needs, probe
 from tracking.machine.stacks.refused_stacks import RefusedStacks
 from tracking.machine.stacks.releases import MIN_DRIVER

@@ -1,17 +1,22 @@
-"""The declared stacks: files in conf/stack, and in the `stack` folder of a user's --config-dir."""
+"""The declared stacks, from conf/stack and the `stack` folder of a user's --config-dir; and what each promises."""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from conf import schema
 from conf.schema import ConfigError, StackConfig
+from tracking.machine.environment import fingerprint
 from tracking.request import stored_config
 
 SHIPPED = Path(schema.__file__).parent
+# Wheels of libraries that report their own version.
+LIBRARIES = {"cudnn": r"nvidia-cudnn-cu\d+", "nccl": r"nvidia-nccl-cu\d+"}
+DIGITS = 3  # cuDNN and NCCL report three parts of their version; a wheel's fourth counts builds
 
 
 def declared(config_dirs: Sequence[Path] = ()) -> dict[str, StackConfig]:
@@ -59,3 +64,23 @@ def read(path: Path) -> StackConfig:
     return (
         stack if stack.name != schema.REQUIRED else stored_config.from_dict(StackConfig, {**content, "name": path.stem})
     )
+
+
+def expected(stack: StackConfig) -> dict[str, str]:
+    """The expected versions by fingerprint key, from the declaration, overridden by `stack.expect`."""
+    versions = {"torch": stack.torch} if stack.torch else {}
+    if stack.kind == "uv" and stack.python and re.fullmatch(r"[\d.]+", stack.python):
+        versions["python"] = stack.python
+    for line in [*stack.requirements, *stack.overrides]:
+        for key, name in LIBRARIES.items():
+            if match := re.fullmatch(rf"{name}\s*==\s*([\d.]+)", line.strip()):
+                versions[key] = ".".join(match[1].split(".")[:DIGITS])
+    return versions | stack.expect
+
+
+def check_promise(stack: StackConfig, facts: dict[str, Any]) -> None:
+    """Raise ConfigError if the fingerprint differs from the expected versions."""
+    if mismatches := fingerprint.mismatches(facts, expected(stack)):
+        raise ConfigError(
+            f"stack={stack.name}: {'; '.join(mismatches)}. Next: give a stack that has it, or correct stack.expect"
+        )

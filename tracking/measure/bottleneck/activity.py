@@ -1,15 +1,17 @@
-"""Sensor readings of a run's training: means over the samples within it, totals and peaks.
+"""Sensor readings of a run's training: means over the samples within it, totals, peaks, and the hardware's utilisation.
 
 Pure arithmetic on a journal's records. A sample holds means since the previous sample, so it covers the time between.
+The utilisation of a GPU's links is their traffic, beside the copy between the slowest pair of the GPUs in use.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 from tracking.base import quantities
+from tracking.measure.bottleneck.ceilings import Ceilings
 from tracking.record import Record
 
 Span = tuple[float, float]  # seconds of the monotonic clock
@@ -18,6 +20,8 @@ GPU = re.compile(r"gpu_\d+_(\w+)")
 GPU_INDEX = re.compile(r"gpu_(\d+)_")
 RATE = re.compile(r"(?:gpu_\d+_)?(\w+)_megabytes_per_sec")
 MIN_COVERED_SHARE = 0.5  # the share of a sample's time that has to be training for the sample to count
+PREFIX = quantities.UTILIZATION
+PAIR = quantities.CEILINGS_SLOWEST_PAIR_MEGABYTES_PER_SEC
 
 
 def samples(records: Sequence[Record], node: str = "") -> Iterator[tuple[Span, Mapping[str, float]]]:
@@ -115,3 +119,22 @@ def _mean_over_gpus(values: Mapping[str, float]) -> dict[str, float]:
 
 def _overlap(span: Span, other: Span) -> float:
     return max(0.0, min(span[1], other[1]) - max(span[0], other[0]))
+
+
+def utilization(means: Mapping[str, float], measured: Ceilings | None, indices: Sequence[int]) -> dict[str, float]:
+    """The metrics by MLflow key. `means` come from `activity.means`, `indices` are the GPUs in use."""
+    sensors = {key: key.removeprefix(PREFIX) for key in quantities.OF_HARDWARE}
+    values = {key: means[sensor] for key, sensor in sensors.items() if sensor in means}
+    slowest = slowest_pair(measured, indices)
+    return {key: round(value, 2) for key, value in values.items()} | (
+        {PAIR: round(slowest / 1e6, 2)} if slowest is not None else {}
+    )
+
+
+def slowest_pair(measured: Ceilings | None, indices: Sequence[int]) -> float | None:
+    """Bytes/s from GPU to GPU for the slowest pair and direction; None if a pair was not measured."""
+    if measured is None:
+        return None
+    rates = [measured.rate(f"peer/{sender}-{receiver}") for sender, receiver in permutations(indices, 2)]
+    known = [rate for rate in rates if rate is not None]
+    return min(known) if known and len(known) == len(rates) else None

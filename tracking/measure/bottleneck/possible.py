@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracking.base.number_text import significant
+from tracking.measure.bottleneck.activity import PAIR
 from tracking.measure.bottleneck.ceilings import Ceilings
-from tracking.measure.bottleneck.utilization import PAIR
 
 MIN_SHARE = 0.01  # limits with a smaller share of the time get no row
 SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
@@ -34,7 +34,7 @@ def rows(
     """A row for each limit, largest first: `cause`, `share` of the time, and `at_least_sec`.
 
     With a measured ceiling also `ceiling`, `unit` and `reached`. `shares` come from time_shares.divide, `figures` from
-    utilization.figures.
+    activity.utilization.
     """
     ceilings = {
         "dram": _by_counter(measured, means, "copy", "dram_bandwidth_percentage"),

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tracking.base import quantities
+from tracking.measure.bottleneck.activity import PREFIX
 from tracking.measure.bottleneck.ceilings import DRAM, Ceilings
-from tracking.measure.bottleneck.utilization import PREFIX
 from tracking.measure.training import throughput
 from tracking.record import Record
 

@@ -21,7 +21,6 @@ from tracking.measure.bottleneck import (
     run_options,
     slow_rank,
     time_shares,
-    utilization,
 )
 from tracking.measure.bottleneck.ceilings import Ceilings
 from tracking.measure.training import clock, spans
@@ -95,7 +94,7 @@ def examine(folder: Path, neighbours: str = "") -> Findings:
     metrics |= activity.traffic(newest_records, (start.clock_sec, stop.clock_sec))
     metrics |= _traffic_of_other_nodes(folder, start, stop)
     metrics |= energy_figures.figures(folder, newest_records, start, stop)
-    metrics |= utilization.figures(means, measured, _indices(folder))
+    metrics |= activity.utilization(means, measured, _indices(folder))
     point = roofline.run_point(events, means, measured)
     metrics |= roofline.metrics(point)
     metrics |= roofline.ceiling_share(point, measured, tags.get("env.gpu", ""), params.get("precision", ""))

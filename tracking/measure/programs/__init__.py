@@ -5,6 +5,7 @@ our journal. Logs written elsewhere become runs in the same way.
 """
 
 from tracking.measure.programs import checked_values
+from tracking.measure.programs.checked_values import WallClock
 from tracking.measure.programs.declared_patterns import DeclaredPatterns
 from tracking.measure.programs.journal_lines import parse_record
 from tracking.measure.programs.line_splitter import LineSplitter, SkippedLines
@@ -14,7 +15,6 @@ from tracking.measure.programs.mlperf_log import EVALUATIONS, NO_STOP, RUN_EDGES
 from tracking.measure.programs.program_tags import program_tags
 from tracking.measure.programs.rates import EvaluationInterval
 from tracking.measure.programs.training_events import TrainingEvents
-from tracking.measure.programs.wall_clock import WallClock
 
 __all__ = [
     "EVALUATIONS", "NO_STOP", "RUN_EDGES", "SUCCESS", "Benchmark", "DeclaredPatterns", "Entry", "EvaluationInterval",

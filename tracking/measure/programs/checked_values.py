@@ -1,7 +1,8 @@
 """Check the type and the bounds of values that programs write. Raises ValueError with the reason.
 
 Programs, logs and files of a run's folder may hold any JSON. Readers check each value here, so that no later code meets
-a number that a float, a date or a database cannot hold.
+a number that a float, a date or a database cannot hold. Wall times, as in
+logs, are converted to the monotonic clock, which measures durations.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ LATE_MS = 86_400_000  # one day; neither clock skew nor a time zone explains mor
 MAX_CLOCK_SEC = 1e9  # no machine has been up for 30 years
 MAX_TEXT_CHARS = 250
 SHOWN_CHARS = 80
+SET_SEC = 0.1  # a wall clock that jumps by more was set; NTP's slewing moves the monotonic clock too
 
 
 def parse_json(text: str) -> Any:
@@ -94,3 +96,24 @@ def shortened(value: Any) -> str:
     """The value for a message, shortened."""
     words = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
     return words if len(words) <= SHOWN_CHARS else words[: SHOWN_CHARS - 1] + "…"
+
+
+class WallClock:
+    """A single offset between the two clocks, so that a program's durations stay unchanged.
+
+    Call `follow` with both clocks from time to time: if the wall clock was set, it adapts the offset. `set_by_sec` is
+    the sum of these changes.
+    """
+
+    def __init__(self, time_ms: float, clock_sec: float) -> None:
+        self._offset_sec = clock_sec - time_ms / 1e3
+        self.set_by_sec = 0.0
+
+    def clock_sec(self, time_ms: float) -> float:
+        return time_ms / 1e3 + self._offset_sec
+
+    def follow(self, time_ms: float, clock_sec: float) -> None:
+        moved_sec = self.clock_sec(time_ms) - clock_sec
+        if abs(moved_sec) > SET_SEC:
+            self._offset_sec -= moved_sec
+            self.set_by_sec += moved_sec

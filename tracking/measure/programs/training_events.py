@@ -13,6 +13,7 @@ from conf.metric import NO_DIRECTIONS
 from conf.target import Target
 from tracking.base import quantities
 from tracking.measure.programs import checked_values
+from tracking.measure.programs.checked_values import WallClock
 from tracking.measure.programs.declared_patterns import PatternMatch
 from tracking.measure.programs.epochs import Epochs, as_number, as_whole
 from tracking.measure.programs.mlperf_lines import Entry, MetricJoiner, evaluated_model, metric_of
@@ -20,7 +21,6 @@ from tracking.measure.programs.mlperf_log import EVALUATIONS
 from tracking.measure.programs.rates import EvaluationInterval, SampleCounts, StepCounts
 from tracking.measure.programs.submission import Submission
 from tracking.measure.programs.thinning import Thinning
-from tracking.measure.programs.wall_clock import WallClock
 from tracking.record import Record
 
 EDGES = {"epoch_start": "epoch", "epoch_stop": "epoch", "eval_start": "eval", "eval_stop": "eval"}

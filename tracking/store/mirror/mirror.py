@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tracking.base.secrets import strip_credentials
 from tracking.record import NOTE_TAG, Result, documents, files, journal, node_records, run_folder, run_lock
-from tracking.store.mirror import claim, description, mlflow_run, row_uploads, server_check, state
+from tracking.store.mirror import description, mlflow_run, row_uploads, server_check, state
 from tracking.store.mirror.artifact_uploads import ArtifactUploads
 from tracking.store.mirror.log_batches import log_batches
 from tracking.store.mirror.mlflow_run import BACK_TAG, UID_TAG, VIEW_TAG
@@ -98,7 +98,7 @@ class Mirror:
         run_id = self._ensure_run()
         end_tags = self._record_end(run_id, result)
         if self.state.num_creations > 1 and self.state.experiment_id:
-            claim.remove_duplicates(self._client, self.state.experiment_id, self.info.uid, run_id)
+            mlflow_run.remove_duplicates(self._client, self.state.experiment_id, self.info.uid, run_id)
         expected = server_check.expected_content(self.folder, end_tags, self.state.left_out)
         missing = server_check.missing_content(self._client, run_id, expected, STATUS[result.status])
         if missing:
@@ -166,7 +166,7 @@ class Mirror:
             self._client.ask(lambda client: client.log_batch(run_id, tags=run_tags))
         if script_run_id := values.get(journal.LINK_TAG):
             with suppress(TrackingRefused):  # the run may be on another server, or deleted
-                claim.add_tags(self._client, script_run_id, {BACK_TAG: run_id})
+                mlflow_run.add_tags(self._client, script_run_id, {BACK_TAG: run_id})
         if datasets := description.dataset_inputs(values):
             with suppress(TrackingRefused), self._client.request() as client:  # a store may not keep datasets
                 client.log_inputs(run_id, datasets)
@@ -200,7 +200,7 @@ class Mirror:
         """The run's id in MLflow: the state's, if that run has the folder's uid, else that of a claimed run."""
         run_id, experiment_id = self.state.run_id, self.state.experiment_id
         verified = run_id == self._verified_run
-        if run_id and not verified and not claim.is_ours(self._client, run_id, experiment_id, self.info.uid):
+        if run_id and not verified and not mlflow_run.is_ours(self._client, run_id, experiment_id, self.info.uid):
             self.state = MirrorState(self.state.tracking_uri, num_creations=1)  # another folder's, or deleted since
         if not self.state.run_id:
             self._claim_run()
@@ -225,9 +225,9 @@ class Mirror:
                 run = client.create_run(experiment_id, self.info.created_ms, tags, self.info.name)
             return mlflow_run.checked_id(run.info.run_id, "a new run")
 
-        self.state.run_id = claim.claim(self._client, experiment_id, self.info.uid, create)
+        self.state.run_id = mlflow_run.claim(self._client, experiment_id, self.info.uid, create)
         if parent and self.state.num_creations == num_creations:  # a copy outside of the sweep may have created the run
-            claim.add_tags(self._client, self.state.run_id, parent)
+            mlflow_run.add_tags(self._client, self.state.run_id, parent)
         self._save()
 
     def _parent_tag(self) -> dict[str, str]:

@@ -1,16 +1,18 @@
-"""Reads pairs of sentences from two files into arrays of ids, checks them line by line, and caches them."""
+"""Reads pairs of sentences from two files into arrays of ids; checks them line by line, and caches them."""
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from conf.schema import ConfigError
 from trainers.data.cached import Arrays, cached_arrays
-from trainers.data.text.lines import read_lines
+from trainers.data.reading.regular_file import check_encoding, conversion, opened
 from trainers.data.text.vocabulary import UNKNOWN, Vocabulary
 
 FORMAT = 2  # version of the cached arrays; raise it when `_read_side` returns or refuses something else
@@ -18,6 +20,8 @@ MOST_TOKENS = 1024  # A longer line is not a sentence: training skips it, and an
 MOST_SHOWN = 40  # characters of a piece in a message
 MOST_UNKNOWN = 0.1  # In plain text a larger share of unknown tokens means that the model is of another language.
 SIDES = ("source", "target")
+CHUNK = 50_000  # lines in memory at a time
+OF_NO_SENTENCE = "nothing is to translate. Next: remove the line from the files of both languages"
 
 
 @dataclass(frozen=True)
@@ -142,3 +146,44 @@ def _check_known(corpus: Corpus, source: Path, target: Path, vocabulary: Vocabul
 def plain_lines(path: Path) -> list[str]:
     """Return all lines of a small file."""
     return [line for lines in read_lines(path) for line in lines]
+
+
+def read_lines(path: Path, of_nothing: str = OF_NO_SENTENCE) -> Iterator[list[str]]:
+    """Yield the lines of a UTF-8 file in chunks, without line ends and a byte order mark.
+
+    Only a line feed ends a line, with or without a carriage return before it, as in the tools that make such files.
+    Raises ConfigError for an empty line, with the explanation `of_nothing`, for a line that is not UTF-8, and for a
+    file that cannot be read or has no lines.
+    """
+    first = 1
+    try:
+        check_encoding(path)
+        with opened(path) as file:
+            while chunk := list(islice(file, CHUNK)):
+                if first == 1:
+                    chunk[0] = chunk[0].removeprefix(BOM_UTF8)
+                yield _checked(path, chunk, first, of_nothing)
+                first += len(chunk)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}). Next: put the file in place") from error
+    if first == 1:
+        raise ConfigError(f"{path}: is empty. Next: put the dataset's original file in place")
+
+
+def _checked(path: Path, chunk: list[bytes], first: int, of_nothing: str) -> list[str]:
+    try:
+        text = b"".join(chunk).decode()
+    except UnicodeDecodeError:
+        for number, line in enumerate(chunk, first):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                raise ConfigError(
+                    f"{path}, line {number}: is not UTF-8 at byte {error.start + 1} of the line. {conversion(path)}"
+                ) from error
+        raise
+    lines = text.removesuffix("\n").removesuffix("\r").replace("\r\n", "\n").split("\n")
+    for number, content in enumerate(lines, first):
+        if not content.strip():
+            raise ConfigError(f"{path}, line {number}: is empty, so {of_nothing}")
+    return lines

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from conf.schema import ConfigError
-from trainers.data.text.lines import read_lines
+from trainers.data.text.corpus import read_lines
 from trainers.data.text.vocabulary import NUM_MARKS, UNKNOWN, rounded
 
 NOT_TEXT = ("<pad>", "<EOS>")  # the first two subwords of a file, which are marks

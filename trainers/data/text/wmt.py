@@ -17,9 +17,8 @@ from pathlib import Path
 
 from conf.schema import ConfigError
 from trainers.data.reading.folder_index import resolved
-from trainers.data.text.corpus import Corpus, plain_lines, read_corpus
+from trainers.data.text.corpus import Corpus, plain_lines, read_corpus, read_lines
 from trainers.data.text.data import Held, TextData
-from trainers.data.text.lines import read_lines
 from trainers.data.text.subwords import Subwords
 from trainers.data.text.vocabulary import PieceList, SentencePiece, Vocabulary
 

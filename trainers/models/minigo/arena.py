@@ -8,9 +8,8 @@ from functools import cached_property
 import torch
 import torch.distributed as dist
 
-from trainers.models.minigo.evaluator import Evaluator
 from trainers.models.minigo.matches import OnePly, Player, RandomPlayer, Searcher, wins_of
-from trainers.models.minigo.network import GoNet
+from trainers.models.minigo.network import Evaluator, GoNet
 from trainers.models.minigo.play_options import Options
 from trainers.models.minigo.pro_moves import ProMoves, TurnedSearch
 from trainers.models.minigo.self_play import Played, SelfPlay

@@ -18,7 +18,7 @@ from tracking.cli.parser import main
 from tracking.machine.environment import nvml
 from tracking.machine.environment.nvml import Gpu
 from tracking.machine.stacks import Mount, container, container_images, declared, image_of, judge, make_all, ready
-from tracking.machine.stacks.expectation import expected
+from tracking.machine.stacks.declaration import expected
 
 STACK = StackConfig("boxed", "container", container=ContainerConfig("podman", "example.org/trainer:1"))
 H100 = Gpu(0, "NVIDIA H100", "GPU-1", 80 * 2**30, 9.0)

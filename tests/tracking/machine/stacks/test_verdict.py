@@ -12,7 +12,7 @@ from conf.schema import ConfigError, RunConfig, StackConfig
 from tracking.machine.environment import nvml
 from tracking.machine.environment.nvml import Gpu
 from tracking.machine.stacks import Verdict, check_verdicts, declared, judge
-from tracking.machine.stacks.expectation import expected
+from tracking.machine.stacks.declaration import expected
 
 H100 = Gpu(0, "NVIDIA H100", "GPU-1", 80 * 2**30, 9.0)
 K80 = Gpu(0, "Tesla K80", "GPU-2", 12 * 2**30, 3.7)

@@ -15,7 +15,7 @@ from tests.support.mlflow_server import MlflowServer
 from tests.support.rows import expected_rows, runs_with_uid, stored_rows, tags_of
 from tracking.jobs.follow.sync import sync
 from tracking.record import documents, run_folder
-from tracking.store.mirror import claim
+from tracking.store.mirror import mlflow_run
 from tracking.store.mirror.mirror import UID_TAG, Mirror
 
 pytestmark = [
@@ -53,7 +53,7 @@ def test_two_copies_that_are_synced_at_once_end_in_one_run(
     folder = ended_run(tmp_path, server.uri, "run")
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
-    both, look = threading.Barrier(2, timeout=HANGS_SEC), claim.find_runs
+    both, look = threading.Barrier(2, timeout=HANGS_SEC), mlflow_run.find_runs
     looked: set[int] = set()
 
     def look_together(*arguments: object) -> object:
@@ -63,7 +63,7 @@ def test_two_copies_that_are_synced_at_once_end_in_one_run(
             both.wait()
         return answer
 
-    monkeypatch.setattr(claim, "find_runs", look_together)
+    monkeypatch.setattr(mlflow_run, "find_runs", look_together)
     states: list[str] = []
     threads = [
         threading.Thread(target=lambda of=of: states.extend(outcome.state for outcome in sync([of])))

@@ -21,7 +21,7 @@ from tracking.jobs.follow.sync import sync
 from tracking.record import documents, exported_model, journal, run_folder
 from tracking.store.mirror.mirror import Mirror
 from tracking.store.server import TrackingRefused, TrackingUnavailable, check_models
-from trainers.loop import export_model
+from trainers.loop import trained_model
 from trainers.loop.load_model import load_model
 from trainers.workload import TrialModule
 
@@ -188,7 +188,7 @@ def test_a_module_that_does_not_say_how_it_predicts_is_refused() -> None:
         pass
 
     config = RunConfig(model=ModelConfig(name="ours"))
-    export_model.check_predictor(config, Silent)
+    trained_model.check_predictor(config, Silent)
     config.log_model = True
     with pytest.raises(ConfigError, match=r"log_model=true: model=ours cannot be exported.*save_model=final"):
-        export_model.check_predictor(config, Silent)
+        trained_model.check_predictor(config, Silent)

@@ -9,7 +9,7 @@ import pytest
 from conf.schema import ConfigError
 from tests.trainers.data.text.files import write
 from trainers.data.text import UNKNOWN, corpus, wmt
-from trainers.data.text.lines import CHUNK, read_lines
+from trainers.data.text.corpus import CHUNK, read_lines
 
 pytestmark = pytest.mark.usefixtures("cache")
 EN, DE, HELD_EN, HELD_DE = (

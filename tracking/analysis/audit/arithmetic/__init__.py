@@ -7,7 +7,6 @@ the journals and from the report.
 from tracking.analysis.audit.arithmetic.block_tests import BlockTable
 from tracking.analysis.audit.arithmetic.censored_means import Moments, Observations, moments_of, ratio, wilson
 from tracking.analysis.audit.arithmetic.chosen_best import Wanted, factor_bounds, level, would_tell
-from tracking.analysis.audit.arithmetic.figure_keys import EXACT, meets, step, tolerance
 from tracking.analysis.audit.arithmetic.pair_tests import (
     PairTest,
     corrected,
@@ -18,7 +17,7 @@ from tracking.analysis.audit.arithmetic.pair_tests import (
     without_shares,
 )
 from tracking.analysis.audit.arithmetic.t_tests import interval_of_mean
-from tracking.analysis.audit.arithmetic.texts import close, is_invalid, says, text_of
+from tracking.analysis.audit.arithmetic.texts import EXACT, close, is_invalid, meets, says, step, text_of, tolerance
 
 __all__ = [
     "EXACT", "BlockTable", "Moments", "Observations", "PairTest", "Wanted", "close", "corrected", "difference_p",

@@ -1,4 +1,4 @@
-"""Print a mean with its error as a report's tables and CSV do, and check printed means."""
+"""Print a mean with its error as a report's tables and CSV do, and check printed means within their tolerance."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import math
 import re
 
 from tracking.analysis.audit.arithmetic.censored_means import Observations, moments_of
+from tracking.base import quantities
 
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+# Step times are journaled to a tenth of a microsecond: rates computed from them are that coarse.
+EXACT, COARSE = 1e-9, 1e-4
 
 
 def close(claimed: float | None, expected: float | None, near: float, size: float) -> bool:
@@ -66,3 +69,18 @@ def last_digit(text: str, mean: float) -> float:
     """The value of the last significant digit of a printed mean."""
     decimals = len(NUMBER.findall(text)[0].partition(".")[2])
     return 10.0 ** (max(0, _magnitude(mean) - 5) or -decimals)
+
+
+def meets(value: float | None, target: str) -> bool:
+    if value is None or not math.isfinite(value):
+        return False
+    return value <= float(target[2:]) if target.startswith("<=") else value >= float(target)
+
+
+def tolerance(key: str) -> float:
+    return COARSE if key.startswith(quantities.THROUGHPUT) else EXACT
+
+
+def step(key: str) -> float:
+    """The spacing of a figure's values: 1 for counts (epochs, evaluations), 0 for measured ones."""
+    return 1.0 if key.startswith((quantities.EPOCHS, quantities.EVALUATIONS)) else 0.0
