@@ -17,18 +17,16 @@ from tracking.jobs.node import (
     interruption,
     machine_shares,
     nodes,
+    other_node,
     outcome,
     scheduler_endings,
     signals,
-    worker_process,
 )
 from tracking.jobs.node.interruption import say
-from tracking.jobs.node.nodes import NodeFailed
 from tracking.jobs.node.task import Part, Task
-from tracking.jobs.worker_command import worker_command
 from tracking.machine.environment import nvml, processes
 from tracking.machine.stacks import check_verdicts, judge, make_all, needed_by, needs
-from tracking.record import Failure, documents, failures, files, node_records, run_folder, run_lock
+from tracking.record import Failure, node_records, run_folder, run_lock
 from tracking.request.checks import check_precision
 
 SUBMITTED_SEC = 120.0  # upper limit for the submitter to release the folder's lock
@@ -69,7 +67,7 @@ def supervise(folder: Path, assigned: Assignment | None = None) -> int:
                 owner = run_lock.take(folder, inherited=lock, patience_sec=SUBMITTED_SEC)
                 part.lock = stack.enter_context(owner).descriptor
             meet(part, len(visible), stack)
-            return run(part) if task.rank else head_node.run(part)
+            return other_node.run(part) if task.rank else head_node.run(part)
         except signals.Interrupted as error:
             return interruption.end(folder, config, task, error, lifeline)
         except run_lock.Running as error:
@@ -98,7 +96,7 @@ def join(config: RunConfig, visible: list[Any], tell: Callable[[str], None]) -> 
         folder = others.folder()
         tell(f"node {others.names[0]} (node_rank={config.node_rank}): {folder}")
         part = Part(folder, config, Task.local(), config.chosen(visible), 0.0, Lifeline(()), others=others)
-        return train(part)
+        return other_node.train(part)
 
 
 def meet(part: Part, num_gpus: int, stack: ExitStack) -> None:
@@ -127,57 +125,3 @@ def others_words(folder: Path, task: Task, message: str) -> str:
     lines = scheduler_endings.last_printed(folder).splitlines()
     others = [line for line in lines if line.startswith("node ") and not line.startswith(f"node {task.node}:")]
     return "".join(f"; {line}" for line in others if line.partition(": ")[2] not in message)
-
-
-def run(part: Part) -> int:
-    """Train this part of a scheduled run. Returns the exit code. Raises ConfigError, Interrupted."""
-    assert part.others is not None
-    part.others.folder()
-    try:
-        failure = train(part)
-    except ConfigError as error:
-        part.others.end(Failure("bad_input", f"node {node_records.name()}: {error}"))
-        raise
-    words = failure.message if failure else "its part has ended"
-    say(part.task, f"node {node_records.name()}: {words}")
-    return 1 if failure else 0
-
-
-def train(part: Part) -> Failure | None:
-    """Train on a non-head node. Returns why it failed, or None. Leaves no process behind.
-
-    The head node is told either way. Raises Interrupted, ConfigError.
-    """
-    folder, others = part.folder, part.others
-    assert others is not None
-    part.config = dataclasses.replace(part.config, rendezvous=others.rendezvous)
-    command = worker_command(part.config, folder)
-    kills = processes.oom_kills()
-    try:
-        process = worker_process.run(part, command, None)
-        failure = others.cause(explained(folder, node_records.name(), process.returncode))
-        if failure and processes.oom_kills() > kills:
-            failure = failures.short_of_memory(folder, failure)
-    except NodeFailed as error:
-        others.end(None)  # the first node to fail has reported it
-        return error.failure
-    except signals.Interrupted as error:
-        others.end(interruption.stopped(part.lifeline, error))
-        raise
-    except Exception as error:
-        failure = failures.of_launcher(error)
-    others.end(failure)
-    return failure
-
-
-def explained(folder: Path, name: str, code: int | None) -> Failure | None:
-    """Why this node's worker failed; None if it did not."""
-    path = folder / node_records.failure_file(name)
-    if files.exists(path):
-        return Failure(**documents.read_json(path))
-    if code == 0:
-        return None
-    if code is not None and code < 0:
-        return Failure(f"signal:{-code}", f"node {name}: the worker was killed by signal {-code}")
-    message = f"node {name}: the worker ended with exit code {code}; its log: {name} in {os.fspath(folder)}"
-    return Failure("error", message)
