@@ -18,7 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from tests.support.afterwards import even_if_killed
-from tracking.store.server import database
+from tracking.store.server import empty_database
 
 START_TIMEOUT_SEC = 600  # a start takes 5 to 20 s, and longer where others keep the cores busy
 
@@ -48,7 +48,7 @@ class MlflowServer:
         # The job runner is seven more processes that a tracking server does without.
         environ |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
         has_tables = self._store == f"sqlite:///{self.database}" and (
-            self.database.exists() or database.copy(self.database)  # MLflow takes long to make its tables.
+            self.database.exists() or empty_database.copy(self.database)  # MLflow takes long to make its tables.
         )
         words, more = self._app() if has_tables and not self._admin_password else self._command()
         with (self.folder / "server.log").open("ab") as log:

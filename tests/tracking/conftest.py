@@ -78,8 +78,8 @@ def drawn_figure() -> type:
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file mlflow.db with MLflow's tables, for tests to copy. Making them takes ten seconds, once a machine."""
-    from tracking.store.server import database
+    from tracking.store.server import empty_database
 
     path = tmp_path_factory.mktemp("empty") / "mlflow.db"
-    database.create(path)
+    empty_database.create(path)
     return path

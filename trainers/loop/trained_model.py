@@ -156,7 +156,7 @@ def export(
 ) -> None:  # fmt: skip
     """Write the exported model, and journal its name or the error. Raises OSError only for the journal."""
     try:
-        model = write(config, run_dir, module, data, best)
+        model = write_export(config, run_dir, module, data, best)
     except Exception as error:  # A network that PyTorch cannot export, or a full disk, must not fail a finished run.
         for name in exported_model.FILES:
             files.remove(run_dir / name)
@@ -167,7 +167,7 @@ def export(
     log.event("model_exported", file=exported_model.PROGRAM, name=model.name)
 
 
-def write(
+def write_export(
     config: RunConfig, run_dir: Path, module: TrialModule, data: Data, best: BestWeights | None
 ) -> ExportedModel:  # fmt: skip
     if best is not None and not best.evaluation:

@@ -57,7 +57,7 @@ class SystemMetrics:
             payload = partial(sensors.infiniband_megabytes, infiniband)
             self._sensors["infiniband"] = lambda: self._rates.per_sec("infiniband", payload())
         self._add("network", lambda: {"network": sensors.network_since_now()})
-        self._add("energy of the host", lambda: {"energy of the host": partial(joules, counters(powercap))})
+        self._add("energy of the host", lambda: {"energy of the host": partial(host_joules, energy_counters(powercap))})
         for uuid in gpu_uuids:
             self._add(uuid, partial(gpu_sensors, uuid, self._rates))
         self.sample()  # The first sample begins the interval of rates and CPU utilisation.
@@ -142,7 +142,7 @@ class SystemMetricsThread:
 
 
 @dataclass
-class Counter:
+class EnergyCounter:
     """A zone's counter in microjoules, which wraps to 0 after `most`."""
 
     path: Path
@@ -158,7 +158,7 @@ class Counter:
         return self.total
 
 
-def counters(root: Path = POWERCAP) -> list[Counter]:
+def energy_counters(root: Path = POWERCAP) -> list[EnergyCounter]:
     """A counter for each processor, and for its memory if that has one; empty without RAPL.
 
     A zone within a processor counts once, with its processor. Raises OSError without permission, and ValueError for
@@ -166,10 +166,10 @@ def counters(root: Path = POWERCAP) -> list[Counter]:
     """
     zones = [zone for zone in sorted(root.glob("intel-rapl:*")) if _is_counted(zone)]
     paths = [(zone / "energy_uj", int((zone / "max_energy_range_uj").read_text())) for zone in zones]
-    return [Counter(path, most, int(path.read_text())) for path, most in paths]
+    return [EnergyCounter(path, most, int(path.read_text())) for path, most in paths]
 
 
-def joules(zones: list[Counter]) -> dict[str, float]:
+def host_joules(zones: list[EnergyCounter]) -> dict[str, float]:
     """The joules of all zones since they were first read; empty without zones."""
     return {"host_joules": sum(zone.read() for zone in zones) / 1e6} if zones else {}
 

@@ -40,7 +40,7 @@ def movielens(path: str) -> RatingsData:
 
 def ratings(size: int = ML_20M) -> RatingsData:
     """Return generated ratings, `size` of them to train on. Raises ConfigError for an invalid size."""
-    return RatingsData("ratings", load(size))
+    return RatingsData("ratings", generated(size))
 
 
 class RatingsData:
@@ -87,7 +87,7 @@ def on_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
     return torch.from_numpy(np.array(array)).to(device)
 
 
-def load(size: int) -> Interactions:
+def generated(size: int) -> Interactions:
     """Return `size` training ratings, made once and cached. Raises ConfigError for an invalid size."""
     if not SMALLEST <= size <= ML_20M:
         raise ConfigError(f"dataset.size={size}: must be {SMALLEST} to {ML_20M} (as MovieLens 20M) ratings to train on")

@@ -17,7 +17,7 @@ import pytest
 from tests.support.folders import end, make_folder, wait_for, write_rows
 from tracking.jobs.follow.sync import sync
 from tracking.store.mirror.mirror import Mirror
-from tracking.store.server import database as empty
+from tracking.store.server import empty_database as empty
 from tracking.store.server import open_client
 
 pytestmark = [
