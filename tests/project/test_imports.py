@@ -74,6 +74,7 @@ WITH_MLFLOW = {
     "tracking/store/server/answer_check.py",
     "tracking/store/mirror/server_check.py",
     "tracking/store/server/database.py",
+    "tracking/store/server/empty_database.py",
     "tracking/store/mirror/description.py",
     "tracking/store/mirror/row_uploads.py",
     "tracking/store/mirror/mirror.py",

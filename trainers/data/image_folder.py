@@ -15,7 +15,7 @@ import torch
 
 from tracking.base import old_paths
 from trainers.data.crop import NUM_DRAWS, SquareView, centre_crops, crop_resize, random_crops
-from trainers.data.jpeg import Decoded, JpegReader, generated, threads_per_process
+from trainers.data.jpeg import Decoded, JpegReader, SharedReader, generated
 from trainers.data.loading.order import EvalOrder, TrainOrder
 from trainers.data.loading.position import Positioned
 from trainers.data.loading.prefetch import all_to_device, prefetch, to_device
@@ -37,7 +37,7 @@ def imagenet(
 
     Source: O. Russakovsky et al. 2014, arXiv:1409.0575; 1,281,167 training and 50,000 validation images.
     """
-    return ImageFolderData("imagenet", *load_index(path), decode, num_threads, max_image_pixels)
+    return ImageFolderData("imagenet", *load_index(path), SharedReader(decode, num_threads, max_image_pixels))
 
 
 def shapes(
@@ -46,7 +46,8 @@ def shapes(
     """Return drawn shapes on textured backgrounds, `size` training images; the first use draws them into a cache."""
     from trainers.data.shapes import ensure
 
-    return ImageFolderData("shapes", *load_index(str(ensure("classification", size, path))), decode, num_threads)
+    index = load_index(str(ensure("classification", size, path)))
+    return ImageFolderData("shapes", *index, SharedReader(decode, num_threads))
 
 
 class ImageFolderData:
@@ -57,19 +58,9 @@ class ImageFolderData:
 
     view = SquareView()
 
-    def __init__(
-        self,
-        name: str,
-        train: FolderIndex,
-        val: FolderIndex,
-        decode: str = "auto",
-        num_threads: int | None = None,
-        max_image_pixels: int = MAX_IMAGE_PIXELS,
-    ) -> None:
-        self.name, self.train, self.val = name, train, val
-        self.decode, self.num_threads, self.max_image_pixels = decode, num_threads, max_image_pixels
+    def __init__(self, name: str, train: FolderIndex, val: FolderIndex, reader: SharedReader) -> None:
+        self.name, self.train, self.val, self.reader = name, train, val, reader
         self.class_names, self.num_classes = train.class_names, len(train.class_names)
-        self._reader: JpegReader | None = None
 
     @property
     def image_size(self) -> tuple[int, int]:
@@ -107,15 +98,6 @@ class ImageFolderData:
         parts = [(index.files, index.labels, index.class_names) for index in (self.train, self.val)]
         return digest([*parts[0], *parts[1], manifest(self.train.folder.parent)])
 
-    def reader(self, shard: Shard) -> JpegReader:
-        """Return the reader that training and evaluation share; making it initialises the device's decoder."""
-        if self._reader is None:
-            num_threads = self.num_threads
-            if num_threads is None:
-                num_threads = threads_per_process(shard.num_local)
-            self._reader = JpegReader(shard.device, num_threads, self.decode, self.max_image_pixels)
-        return self._reader
-
     def load(self, reader: JpegReader, index: FolderIndex, steps: np.ndarray, cutter: Cutter) -> Iterator[Batch]:
         """Yield images and labels of the samples, int64 [steps, n]: what a batch takes from the files."""
         for step, decoded in enumerate(reader.read_ahead(map(index.paths, steps))):
@@ -135,7 +117,7 @@ class TrainLoader(Positioned):
     def __init__(self, data: ImageFolderData, batch_size: int, seed: int, shard: Shard) -> None:
         self.data, self.shard = data, shard
         self.order = TrainOrder(len(data.train.labels), batch_size, seed, shard)
-        self.reader = data.reader(shard)
+        self.reader = data.reader.of(shard)
         self.epoch = 0
 
     def __len__(self) -> int:
@@ -170,7 +152,7 @@ class EvalLoader:
     def __init__(self, data: ImageFolderData, batch_size: int, shard: Shard) -> None:
         self.data, self.shard = data, shard
         self.order = EvalOrder(len(data.val.labels), batch_size, shard)
-        self.reader = data.reader(shard)
+        self.reader = data.reader.of(shard)
 
     def __len__(self) -> int:
         return len(self.order)

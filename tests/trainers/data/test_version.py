@@ -16,6 +16,7 @@ from trainers.data.coco.index import load_index
 from trainers.data.detection.data import CocoData
 from trainers.data.image_folder import imagenet
 from trainers.data.images import ImageData
+from trainers.data.jpeg import SharedReader
 from trainers.data.loading.version import MANIFEST, digest
 
 
@@ -96,6 +97,6 @@ def test_of_detection_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chan
         root.mkdir()
         for split in ("train2017", "val2017"):
             coco_files.write(root, content, split)
-        data = CocoData("coco", *(load_index(str(root), part) for part in ("train", "val")))
+        data = CocoData("coco", *(load_index(str(root), part) for part in ("train", "val")), SharedReader())
         versions.append(data.version())
     assert (versions[0] == versions[1]) == (change == "none")

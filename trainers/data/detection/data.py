@@ -16,7 +16,7 @@ from trainers.data.crop import crop_resize
 from trainers.data.detection.loader import DetectionLoader, TrainLoader
 from trainers.data.detection.synthetic import generated_batch
 from trainers.data.detection.view import ShortEdge, View
-from trainers.data.jpeg import JpegReader, generated, threads_per_process
+from trainers.data.jpeg import SharedReader, generated
 from trainers.data.loading.version import digest, manifest
 from trainers.data.reading.image_limit import MAX_IMAGE_PIXELS
 from trainers.data.shapes import ensure
@@ -39,13 +39,14 @@ def coco(
     """Return COCO, in its own layout, from folder `path`. Raises ConfigError if it is missing or incomplete."""
     train = load_index(path, "train", year, max_image_pixels=max_image_pixels)
     val = load_index(path, "val", year, max_image_pixels=max_image_pixels)
-    return CocoData("coco", train, val, decode, num_threads, max_image_pixels)
+    return CocoData("coco", train, val, SharedReader(decode, num_threads, max_image_pixels))
 
 
 def shapes(size: int = 4000, path: str | None = None, decode: str = "auto", num_threads: int | None = None) -> CocoData:
     """Return drawn objects on textured backgrounds, `size` training images; the first use draws them into a cache."""
     root = str(ensure("detection", size, path))
-    return CocoData("shapes", load_index(root, "train"), load_index(root, "val"), decode, num_threads)
+    reader = SharedReader(decode, num_threads)
+    return CocoData("shapes", load_index(root, "train"), load_index(root, "val"), reader)
 
 
 class CocoData:
@@ -53,23 +54,13 @@ class CocoData:
 
     view: View = ShortEdge()
 
-    def __init__(
-        self,
-        name: str,
-        train: CocoIndex,
-        val: CocoIndex,
-        decode: str = "auto",
-        num_threads: int | None = None,
-        max_image_pixels: int = MAX_IMAGE_PIXELS,
-    ) -> None:
+    def __init__(self, name: str, train: CocoIndex, val: CocoIndex, reader: SharedReader) -> None:
         _check_categories(name, train, val)
         for index in (train, val):
             for note in index.notes:
                 log.warning("%s: %s", index.annotations, note)
-        self.name, self.train, self.val = name, train, val
-        self.decode, self.num_threads, self.max_image_pixels = decode, num_threads, max_image_pixels
+        self.name, self.train, self.val, self.reader = name, train, val, reader
         self.class_names, self.num_classes = train.class_names, len(train.class_names)
-        self._reader: JpegReader | None = None
         self.trained_on = train.trainable()
         for index, use in ((train, "train"), (val, "evaluate")):
             if not len(index.trainable()):
@@ -116,15 +107,6 @@ class CocoData:
         for index in (self.train, self.val):
             parts += [index.file_names, index.sizes, index.object_start, index.boxes, index.labels, index.crowd]
         return digest([*parts, self.class_names])
-
-    def reader(self, shard: Shard) -> JpegReader:
-        """Return the reader that training and evaluation share; making it initialises the device's decoder."""
-        if self._reader is None:
-            num_threads = self.num_threads
-            if num_threads is None:
-                num_threads = threads_per_process(shard.num_local)
-            self._reader = JpegReader(shard.device, num_threads, self.decode, self.max_image_pixels)
-        return self._reader
 
 
 def _check_categories(name: str, train: CocoIndex, val: CocoIndex) -> None:

@@ -18,7 +18,7 @@ from trainers.data.loading.prefetch import all_to_device, prefetch
 if TYPE_CHECKING:
     from trainers.data.coco import CocoIndex
     from trainers.data.detection.view import View
-    from trainers.data.jpeg import JpegReader
+    from trainers.data.jpeg import SharedReader
     from trainers.data.loading.types import Batch, Shard
 
 
@@ -29,8 +29,7 @@ class Source(Protocol):
     val: CocoIndex
     view: View
     num_objects: int  # room for the objects of an image
-
-    def reader(self, shard: Shard) -> JpegReader: ...
+    reader: SharedReader
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class DetectionLoader(Positioned):
         self.epoch = 0
         canvas = self.view.canvas_of(self.index.sizes[images])
         self._groups = {int(number): images[canvas == number] for number in np.unique(canvas)}
-        self._reader = data.reader(shard)
+        self._reader = data.reader.of(shard)
 
     def __len__(self) -> int:
         return sum(-(-len(group) // self._global_batch()) for group in self._groups.values())

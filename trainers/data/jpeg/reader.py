@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from threading import Lock
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,6 +25,9 @@ from trainers.data.jpeg.file import Images, PathLike, decode_files, is_whole_jpe
 from trainers.data.jpeg.nvjpeg import Decoder, Failed, Size, Unavailable
 from trainers.data.loading.prefetch import prefetch
 from trainers.data.reading.image_limit import MAX_IMAGE_PIXELS, above_limit
+
+if TYPE_CHECKING:
+    from trainers.data.loading.types import Shard
 
 log = logging.getLogger(__name__)
 
@@ -172,3 +176,20 @@ def generated(batch_size: int, device: torch.device) -> Decoded:
 def threads_per_process(num_processes: int) -> int:
     """Return the threads for each process, by its share of the usable cores."""
     return default_threads(len(os.sched_getaffinity(0)) // num_processes)
+
+
+class SharedReader:
+    """The reader that a dataset's training and evaluation share. It is made at its first use."""
+
+    def __init__(
+        self, decode: str = "auto", num_threads: int | None = None, max_image_pixels: int = MAX_IMAGE_PIXELS
+    ) -> None:
+        self._decode, self._num_threads, self._max_image_pixels = decode, num_threads, max_image_pixels
+        self._reader: JpegReader | None = None
+
+    def of(self, shard: Shard) -> JpegReader:
+        """Return the reader; making it initialises the device's decoder."""
+        if self._reader is None:
+            num_threads = threads_per_process(shard.num_local) if self._num_threads is None else self._num_threads
+            self._reader = JpegReader(shard.device, num_threads, self._decode, self._max_image_pixels)
+        return self._reader
