@@ -35,7 +35,7 @@ from benchmarks.steps.run_alone import composed, join_alone
 from benchmarks.steps.step_anatomy import WARMUP, Training, endless, shown, steps_ms
 from conf.schema import RunConfig
 from trainers.data.image_folder import ImageFolderData
-from trainers.data.jpeg import threads_per_process
+from trainers.data.jpeg import SharedReader, threads_per_process
 from trainers.loop.build import make_data, make_module
 from trainers.workload import Batch, Shard, load_workload
 
@@ -77,7 +77,7 @@ def sources(config: RunConfig, data: ImageFolderData, shard: Shard) -> Iterator[
     yield "generated", itertools.cycle(data.example_batches(batch_size, device))
     decoders = {"cpu": "cpu", "gpu": "mixed"} if device.type == "cuda" else {"cpu": "cpu"}
     for ours, dali in decoders.items():
-        data.decode, data._reader = ours, None
+        data.reader = SharedReader(ours)
         yield f"ours, {ours}", endless(data.train_loader(batch_size, config.seed, shard))
         yield f"DALI, {dali}", dali_batches(data, batch_size, config.seed, device, dali)
 

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tracking.base import quantities
-from tracking.base.start_parts import COMPILE_PARTS, INIT_PARTS
+from tracking.base.time_parts import COMPILE_PARTS, INIT_PARTS
 from tracking.record import run_folder
 
 # Sets the evaluation interval too: a language model's own is longer than these eight steps.

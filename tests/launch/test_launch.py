@@ -14,7 +14,7 @@ from mlflow.entities import Run
 
 from tests.support.commands import HANGS_SEC, TINY, Launched, collect, events, launch, start
 from tests.support.folders import wait_for
-from tracking.base.start_parts import INIT_PARTS
+from tracking.base.time_parts import INIT_PARTS
 from tracking.record import journal, run_folder
 from tracking.store.mirror.mirror import Mirror
 

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 
 from conf.metric import HIGHER, LOWER, NO_DIRECTIONS, declaration_advice
 from tracking.base import number_text, sensor_headings
-from tracking.base.causes import CAUSES as CAUSES
-from tracking.base.goodput_parts import GOODPUT_PARTS as GOODPUT_PARTS
-from tracking.base.start_parts import COMPILE_PARTS, INIT_PARTS
+from tracking.base.time_parts import CAUSES, COMPILE_PARTS, GOODPUT_PARTS, INIT_PARTS
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from conf.metric import HIGHER, LOWER
 from tests.support.commands import ROOT
 from tracking.base import quantities, sensor_headings
 from tracking.base.quantities import CATALOGUE, better, quantity
-from tracking.base.start_parts import COMPILE_PARTS, INIT_PARTS
+from tracking.base.time_parts import COMPILE_PARTS, INIT_PARTS
 
 # By key, which way is better; None where neither way is.
 DIRECTIONS = {

@@ -13,7 +13,7 @@ from conf.target import text
 from tracking.base import quantities
 from tracking.base.number_text import epoch_text, significant
 from tracking.base.safe_text import path_to_type
-from tracking.base.start_parts import COMPILE_PARTS, INIT_PARTS
+from tracking.base.time_parts import COMPILE_PARTS, INIT_PARTS
 from tracking.measure import kernels
 from tracking.measure.bottleneck import goodput, possible
 from tracking.record import Result, checkpoints, evaluations, files, run_folder

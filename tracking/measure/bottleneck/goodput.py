@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tracking.base import quantities
-from tracking.base.start_parts import INIT_PARTS
+from tracking.base.time_parts import GOODPUT_PARTS, INIT_PARTS
 from tracking.measure.training import clock, spans, start_times
 from tracking.record import Record, attempts, files, journal, run_folder
 
@@ -55,7 +55,7 @@ def job_parts(sweep: Path) -> list[dict[str, float]]:
 
 
 def seconds(events: Sequence[Record], created_ms: int, ended_ms: int, finished: bool) -> dict[str, float]:
-    """Seconds by part (quantities.GOODPUT_PARTS), which add up to the time from submission to the end.
+    """Seconds by part (GOODPUT_PARTS), which add up to the time from submission to the end.
 
     `events` include the metrics of PHASES if the model logs them, in the order of the journal. If a run did not finish,
     all its time after the queue is lost. {} if nothing began, or the wall clock went back.
@@ -147,7 +147,7 @@ def sum_over_runs(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The sums of the parts over several runs, such as a sweep's."""
     return {
         name: sum(parts.get(name, 0.0) for parts in runs)
-        for name in quantities.GOODPUT_PARTS
+        for name in GOODPUT_PARTS
         if any(name in parts for parts in runs)
     }
 
@@ -159,6 +159,6 @@ def words(parts: Mapping[str, float]) -> str:
         return ""
     rows = ((share, name) for name, share in part_shares.items() if name != TRAIN and share >= 0.005)
     rest = sorted(rows, reverse=True)
-    others = ", ".join(f"{quantities.GOODPUT_PARTS[name]} {100 * share:.0f} %" for share, name in rest)
+    others = ", ".join(f"{GOODPUT_PARTS[name]} {100 * share:.0f} %" for share, name in rest)
     trained = f"{100 * part_shares.get(TRAIN, 0.0):.0f} % of {sum(parts.values()):.1f} s was training"
     return f"{trained}; {others}" if others else trained

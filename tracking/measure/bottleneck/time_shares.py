@@ -23,10 +23,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tracking.base import quantities
+from tracking.base import time_parts
 
 MIN_NAMED_SHARE = 0.05  # causes with a smaller share are not named
-NAMES = quantities.CAUSES
+NAMES = time_parts.CAUSES
 TIMED_PARTS = ("data", "exchange", "gc", "imbalance")  # within the training, in order of deduction
 OWN = "own"  # the param `precision` of a script that does not state it
 IDLE_PERCENT = 1.0  # cores that work in a smaller share of the cycles count as idle

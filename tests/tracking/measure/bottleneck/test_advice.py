@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support import studied
-from tracking.base.quantities import CAUSES
+from tracking.base.time_parts import CAUSES
 from tracking.measure.bottleneck.advice import ALONE, STACK_CAUSES, first_try, lines, why
 from tracking.measure.bottleneck.quicker_stack import QuickerStack
 from tracking.measure.bottleneck.run_options import RunOptions

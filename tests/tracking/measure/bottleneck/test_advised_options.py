@@ -13,7 +13,7 @@ import pytest
 
 from conf.schema import ConfigError, RunConfig
 from tests.support.composing import EIGHT_GPUS, composed
-from tracking.base.quantities import CAUSES
+from tracking.base.time_parts import CAUSES
 from tracking.jobs.plan import run_setup
 from tracking.measure.bottleneck.advice import first_try
 from tracking.measure.bottleneck.run_options import RunOptions

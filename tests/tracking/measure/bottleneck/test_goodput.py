@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tracking.base import quantities
+from tracking.base import time_parts
 from tracking.measure.bottleneck import account, goodput
 from tracking.record import Journal, Record, RunInfo, documents, journal, run_folder
 
@@ -42,7 +42,7 @@ def test_each_second_is_counted_once() -> None:
     parts = goodput.seconds(RUN, created_ms=1_000_000, ended_ms=1_067_000, finished=True)
     assert parts == pytest.approx(SPENT)
     assert sum(goodput.shares(parts).values()) == pytest.approx(1.0)
-    assert parts.keys() == quantities.GOODPUT_PARTS.keys() - {"selfplay", "gate"}
+    assert parts.keys() == time_parts.GOODPUT_PARTS.keys() - {"selfplay", "gate"}
     assert goodput.words(parts).startswith("34 % of 67.0 s was training; ")
     assert "queue 15 %, evaluation 15 %, compiling and warming up 12 %" in goodput.words(parts)
 
@@ -216,4 +216,4 @@ def test_whatever_ends_a_run_no_part_is_negative_or_longer_than_the_run(
         total_sec = (ended_ms - created_ms) / 1e3
         assert sum(parts.values()) == pytest.approx(total_sec)
         assert all(0.0 <= sec <= total_sec + 1e-6 for sec in parts.values()), parts
-        assert parts.keys() <= quantities.GOODPUT_PARTS.keys()
+        assert parts.keys() <= time_parts.GOODPUT_PARTS.keys()

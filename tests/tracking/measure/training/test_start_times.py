@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tracking.base import quantities
-from tracking.base.start_parts import COMPILE_PARTS, INIT_PARTS
+from tracking.base.time_parts import COMPILE_PARTS, INIT_PARTS
 from tracking.measure.training import clock
 from tracking.record.journal import Record
 

@@ -14,8 +14,7 @@ from tests.trainers.data.language.unlisted import unlisted
 from tests.trainers.data.tokens import gpt2_files
 from tests.trainers.processes import ALONE
 from trainers.data.language import LanguageData, tokens
-from trainers.data.language.tokens import bytes_of_ids, mean_bytes
-from trainers.data.language.windows import Windows
+from trainers.data.language.tokens import Windows, bytes_of_ids, mean_bytes
 from trainers.data.tokens.shards import GPT2, LLAMA3, Format, TokenFile, write_tokens
 
 LENGTH = 8

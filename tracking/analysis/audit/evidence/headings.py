@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tracking.base import quantities, sensor_headings
+from tracking.base import quantities, sensor_headings, time_parts
 from tracking.base.quantities import CATALOGUE
 
 # The metric under each heading of the table of settings, and the factor to the heading's unit.
@@ -30,8 +30,8 @@ OVER_FP32 = {headings[2]: key for key, headings in quantities.RATIOS.items()}
 FACTS = {"global batch": "global_batch_size", "precision": "precision"}
 OWN_FACTS = {"GPUs": "gpus", "batch": "global_batch_size", "precision": "precision"}
 # The cause under each heading of what limited the runs.
-CAUSES = {words: cause for cause, words in quantities.CAUSES.items()}
-LIMITS = {CATALOGUE[key].heading: key for key in map(quantities.bottleneck, quantities.CAUSES)}
+CAUSES = {words: cause for cause, words in time_parts.CAUSES.items()}
+LIMITS = {CATALOGUE[key].heading: key for key in map(quantities.bottleneck, time_parts.CAUSES)}
 LEAST_SHARE = 0.005  # causes below it have no column
 # The metric under each heading of utilisation.
 BUSY = {CATALOGUE[key].heading: key for key in quantities.OF_HARDWARE}
