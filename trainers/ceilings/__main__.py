@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from tracking.machine.environment import gpu_counters, nvml
-from trainers.ceilings import rates
+from trainers.ceilings import peaks
 
 
 def main(folder: Path) -> None:
@@ -32,18 +32,18 @@ def main(folder: Path) -> None:
     num_gpus = torch.cuda.device_count()
     device = torch.device("cuda", 0) if num_gpus else torch.device("cpu")
     counters = gpu_counters(str(torch.cuda.get_device_properties(0).uuid)) if num_gpus else None
-    for precision in rates.precisions(device):
-        add(f"matmul/{precision}", partial(rates.matrix_product, precision, device, counters))
-    add("copy", partial(rates.copy, device, counters))
+    for precision in peaks.precisions(device):
+        add(f"matmul/{precision}", partial(peaks.matrix_product, precision, device, counters))
+    add("copy", partial(peaks.copy, device, counters))
     if num_gpus:
-        add("host/to_device", partial(rates.host, device, True, counters))
-        add("host/from_device", partial(rates.host, device, False, counters))
+        add("host/to_device", partial(peaks.host, device, True, counters))
+        add("host/from_device", partial(peaks.host, device, False, counters))
     # Pairs are named by nvidia-smi's indices, so that a run on some of the GPUs finds its pairs.
     numbers = [gpu.index for gpu in nvml.visible_gpus()] if num_gpus > 1 else []
     for sender, receiver in permutations(range(len(numbers)), 2):
         sender_counters = gpu_counters(str(torch.cuda.get_device_properties(sender).uuid))
-        add(f"peer/{numbers[sender]}-{numbers[receiver]}", partial(rates.peers, sender, receiver, sender_counters))
-    add("disk/read", partial(rates.disk, folder))
+        add(f"peer/{numbers[sender]}-{numbers[receiver]}", partial(peaks.peers, sender, receiver, sender_counters))
+    add("disk/read", partial(peaks.disk, folder))
     software = {"torch": torch.__version__, "cuda": torch.version.cuda}
     print(json.dumps({"ceilings": ceilings, "missing": missing, "software": software, "num_gpus": num_gpus}))
 

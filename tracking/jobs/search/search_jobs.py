@@ -19,14 +19,7 @@ from tracking.jobs.plan import Job, sweep, sweep_summary
 from tracking.jobs.search import answer_record, answer_words, fronts, setting_means, trace_file
 from tracking.jobs.search.axes import first_that_fits
 from tracking.jobs.search.search_rules import rules_of
-from tracking.jobs.search.trial_of_job import (
-    command_line,
-    job_of_trial,
-    points,
-    seconds_of,
-    set_jobs_at_once,
-    trials_of,
-)
+from tracking.jobs.search.trial_job import command_line, job_of_trial, points, seconds_of, set_jobs_at_once, trials_of
 from tracking.record import Result, documents, failures
 from tracking.request.search_options import Budget, budget_of, objectives_of, setting_overrides
 

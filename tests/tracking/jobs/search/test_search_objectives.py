@@ -15,7 +15,7 @@ from tests.tracking.jobs.search.made_searches import AXES, lose, make, result, r
 from tracking.analysis.search import Answer, Figure, SearchTrial, Second
 from tracking.jobs.plan import Job
 from tracking.jobs.search import SearchJobs, answer_in, answer_words, fronts, trace_file
-from tracking.jobs.search.trial_of_job import cap_sec, trial_of, trials_of
+from tracking.jobs.search.trial_job import cap_sec, trial_of, trials_of
 from tracking.record import Failure, Result
 from tracking.request.search_options import Budget, budget_of
 
