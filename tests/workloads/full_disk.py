@@ -12,7 +12,7 @@ from tests.support.commands import HANGS_SEC
 from tests.workloads.small_vgg import SmallVgg
 from tracking.record import journal, run_folder
 from trainers.loop.saving import whole_files
-from trainers.models.vgg import module
+from trainers.models import vgg
 from trainers.workload import Workload
 
 
@@ -32,4 +32,4 @@ class OnFullDisk(SmallVgg):
         whole_files.documents = type("Full", (), {"replacing": staticmethod(full)})  # type: ignore[assignment]
 
 
-WORKLOAD = Workload(module=OnFullDisk, data=module.WORKLOAD.data)
+WORKLOAD = Workload(module=OnFullDisk, data=vgg.WORKLOAD.data)

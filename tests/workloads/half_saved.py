@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.workloads.small_vgg import SmallVgg
-from trainers.models.vgg import module
+from trainers.models import vgg
 from trainers.workload import Workload
 
 
@@ -16,4 +16,4 @@ class HalfSaved(SmallVgg):
         return super().state_dict(*args, **options)
 
 
-WORKLOAD = Workload(module=HalfSaved, data=module.WORKLOAD.data)
+WORKLOAD = Workload(module=HalfSaved, data=vgg.WORKLOAD.data)

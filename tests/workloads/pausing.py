@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from tests.workloads.small_vgg import SmallVgg
-from trainers.models.vgg import module
+from trainers.models import vgg
 from trainers.workload import Batch, Workload
 
 
@@ -41,4 +41,4 @@ class Pausing(SmallVgg):
         (run_dir / "weights.sha256").write_text(digest.hexdigest())
 
 
-WORKLOAD = Workload(module=Pausing, data=module.WORKLOAD.data)
+WORKLOAD = Workload(module=Pausing, data=vgg.WORKLOAD.data)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import nn
 
-from trainers.models.vgg import module
+from trainers.models import vgg
 from trainers.workload import ClassificationData
 
 
-class SmallVgg(module.Vgg):
+class SmallVgg(vgg.Vgg):
     """Has the original's batch normalisation and dense layers, so a checkpoint is of 3 MB."""
 
     def __init__(
