@@ -68,6 +68,22 @@ def test_a_mean_has_as_many_digits_as_its_error_whatever_the_unit() -> None:
     assert mean["FLOPs utilisation (%)"] == "32.070 ± 0.070"
 
 
+@pytest.mark.parametrize(("better", "mean"), [("higher", "≤ 0.8 ± 0"), ("lower", "≥ 0.8 ± 0")])
+def test_a_run_whose_metric_was_never_a_number_counts_against_its_setting(
+    tmp_path: Path, better: str, mean: str
+) -> None:
+    jobs = jobs_of(*[{"eval/best_score": 0.8}] * 2, {})
+    for job in jobs:
+        job.result.targets, job.result.directions = {}, {"score": better}  # type: ignore[union-attr]
+    jobs[-1].folder = run_folder.create(tmp_path, "run")
+    log = Journal(jobs[-1].folder / run_folder.JOURNAL)
+    log.metrics({"eval/score": float("nan")}, step=1)
+    log.close()
+    *_, row = map(sweep_summary.cells, sweep_summary.summary(jobs))
+    assert dict(zip(sweep_summary.headings(jobs), row, strict=True))["best score"] == mean
+    assert f"{mean[0]}: at " in str(sweep_summary.table("name", jobs).caption)
+
+
 def test_a_world_size_that_all_runs_share_has_no_error() -> None:
     *_, mean = shown(*[REACHED | {"world_size": 2.0}] * 2)
     assert (mean["world size"], mean["epochs"]) == ("2", "2 ± 0")
@@ -76,7 +92,7 @@ def test_a_world_size_that_all_runs_share_has_no_error() -> None:
 def test_a_legend_explains_what_the_table_shows_and_nothing_else() -> None:
     share = "(%): the 95 % interval of the share of runs that reach the target."
     error = "±: standard error of the mean over seeds."
-    at_least = "≥: at least, since runs did not reach the target."
+    at_least = "≥: at least, since runs did not reach the target or became NaN."
     legends = [sweep_summary.table("20261125", jobs_of(*measured)).caption
                for measured in ([REACHED], [REACHED, REACHED], [REACHED, MISSED], [REACHED] * 5)]  # fmt: skip
     assert legends == ["", error, f"{error} {at_least}", f"{share} {error}"]

@@ -221,11 +221,15 @@ def _on_the_clock(run: JournalFigures, key: str, combine: Callable[[list[float]]
 
 
 def numbers(expected: Sequence[float], off: float = 0.0) -> That:
+    """Accepts these numbers, and null for those that are not finite, which JSON lacks."""
+
+    def same(number: Any, other: float) -> bool:
+        if number is None or not math.isfinite(other):
+            return number is None and not math.isfinite(other)
+        return not isinstance(number, bool | str) and math.isclose(number, other, rel_tol=1e-9, abs_tol=off)
+
     def holds(claimed: Any) -> bool:
-        return len(claimed) == len(expected) and all(
-            not isinstance(number, bool | str) and math.isclose(number, other, rel_tol=1e-9, abs_tol=off)
-            for number, other in zip(claimed, expected, strict=True)
-        )
+        return len(claimed) == len(expected) and all(map(same, claimed, expected))
 
     return That(holds, str(expected))
 

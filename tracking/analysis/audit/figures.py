@@ -77,7 +77,7 @@ def _means(evidence: Evidence, workload: str, setting: Labels) -> Iterator[dict[
     for heading, (key, scale) in shown(evidence, workload).items():
         sample = evidence.sample(workload, setting, key)
         if moments := moments_of(sample, scale):
-            bound, invalid = "≥" if sample.num_short else "", is_invalid(len(sample), sample.num_short)
+            bound, invalid = sample.sign, is_invalid(len(sample), sample.num_short)
             runs = [*evidence.values(workload, setting, key)]
             yield _record(evidence, (workload, setting, heading, None), key, moments, bound, runs, invalid)
 
@@ -108,7 +108,9 @@ def _record(
     workload, setting, heading, base = place
     (n, mean, error, olympic), near = moments, tolerance(key)
     of = {*runs}
-    if key in OF_TARGETS:
+    if key not in OF_TARGETS:
+        of |= {*evidence.lost(workload, setting, key)}
+    else:
         of |= {*evidence.short(workload, setting), *evidence.stopped(workload, setting)}
     return {
         "workload": workload, "setting": dict(setting), "figure": heading, "key": key, "n": n,

@@ -45,7 +45,7 @@ def reached(evidence: Evidence, picture: Picture) -> dict[str, Any]:
 
 def _kaplan_meier(sample: Observations) -> list[tuple[float, float]]:
     """The share from each known time on; a run that diverged stays at risk to the end."""
-    times = sample.at_least(sample.largest)
+    times = sample.bounds()
     share, rising = 1.0, []
     for time in sorted({*times}):
         at_risk, arrived = sum(other >= time for other in times), sum(number == time for number in sample.numbers)

@@ -21,7 +21,7 @@ from tracking.analysis.compare.comparisons import (
     runs_that_would_tell,
     with_values,
 )
-from tracking.analysis.compare.estimates import Estimate, estimate
+from tracking.analysis.compare.estimates import OPPOSITE, Estimate, estimate
 from tracking.analysis.compare.grouping import Setting, Task, is_stack
 from tracking.analysis.statistics import Needed, candidates, corrected, one_sided_level
 from tracking.base import quantities
@@ -193,5 +193,5 @@ def difference(more: Estimate, less: Estimate) -> Estimate | None:
     if more.bound and less.bound:
         return None
     error = None if more.error is None or less.error is None else math.hypot(more.error, less.error)
-    bound = more.bound or {"≥": "≤"}.get(less.bound, "")
+    bound = more.bound or OPPOSITE[less.bound]
     return Estimate(more.mean - less.mean, error, min(more.n, less.n), bound=bound)

@@ -63,15 +63,24 @@ def interval_of(key: str, metrics: Mapping[str, float]) -> float | None:
     return metrics[key] / math.ceil(epochs) if epochs else None
 
 
-def num_lost(key: str, runs: Sequence[Run]) -> int:
-    """The number of runs in which the last evaluation of a metric, such as the loss, became NaN or infinite.
+def why_bound(key: str) -> str:
+    """Why a mean of this metric is only a bound."""
+    return "runs did not reach the target" if key in UNTIL_CENSORED else "it became NaN in a run"
 
-    The figure is that of the last evaluation, or the best one, which is then unknown.
-    """
-    if not key.startswith(quantities.EVAL):
-        return 0
-    last = quantities.EVAL + key.removeprefix(quantities.BEST).removeprefix(quantities.EVAL)
-    return sum(not math.isfinite(run.metrics.get(key, run.metrics.get(last, 0.0))) for run in runs)
+
+def is_lost(key: str, run: Run) -> bool:
+    """Whether a metric became NaN or infinite in a run; of a best value, whether the metric never was finite."""
+    last = quantities.EVAL + key.removeprefix(quantities.BEST) if key.startswith(quantities.BEST) else key
+    return not math.isfinite(run.metrics.get(key, run.metrics.get(last, 0.0)))
+
+
+def beside_result(values: Mapping[str, float]) -> dict[str, float]:
+    """The journaled metrics that a comparison needs and a result lacks: bounds, and evaluations that became NaN."""
+    return {
+        key: value
+        for key, value in values.items()
+        if key in BOUNDS or (key.startswith(quantities.EVAL) and not math.isfinite(value))
+    }
 
 
 def stopped_words(runs: Sequence[Run]) -> str:

@@ -115,14 +115,17 @@ def _tested(first: Setting, second: Setting, key: str) -> Comparison:
     sides = first.measured(key), second.measured(key)
     if not sides[0].num_short + sides[1].num_short:
         return _by_means(first, second, *sides, first.better(key) == HIGHER)
-    better, worse = (first, second) if _leads(*sides) else (second, first)
-    sooner, later = better.measured(key), worse.measured(key)
+    leads = _leads(*(side.lower_better() for side in sides))
+    better, worse = (first, second) if leads else (second, first)
+    good, bad = sides if leads else sides[::-1]
+    sooner, later = good.lower_better(), bad.lower_better()
     p = p_sooner(sooner, later)
     factor, won = math.inf, None
-    if sooner.num_short:
-        won = sum(wins(sooner, later)[0]) / (sooner.n * later.n)
-    elif fmean(sooner.reached) > 0:
-        bound = fmean(later.at_least(max(sooner.latest, later.latest))) / fmean(sooner.reached)
+    means = fmean(good.reached) if good.reached else 0.0, fmean(bad.bounds(good))
+    if good.num_short:
+        won = sum(wins(sooner, later)[0]) / (good.n * bad.n)
+    elif min(means) > 0:
+        bound = means[0] / means[1] if good.higher else means[1] / means[0]
         # A lower bound below 1 does not say which mean is better; the margin is for rounding.
         factor = max(1.0, bound) if bound > 1 - 1e-9 else math.inf
     p = None if p is None else min(1.0, 2 * p)
@@ -158,8 +161,7 @@ def factor_bounds(better: Setting, worse: Setting, key: str, level: float) -> tu
     """
     sides = (better, worse) if better.better(key) == HIGHER else (worse, better)
     top, bottom = (setting.measured(key) for setting in sides)
-    latest = max(top.latest, bottom.latest)
-    if min(top.n, bottom.n) < 2 or min(fmean(times.at_least(latest)) for times in (top, bottom)) <= 0:
+    if min(top.n, bottom.n) < 2 or min(fmean(top.bounds(bottom)), fmean(bottom.bounds(top))) <= 0:
         return None
     return ratio_bounds(top, bottom, 1 - level, top.pairs_with(bottom))
 

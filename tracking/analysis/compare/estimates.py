@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from conf.metric import HIGHER
@@ -12,6 +12,8 @@ from tracking.analysis.statistics import Times, mean_and_standard_error, olympic
 from tracking.base import quantities
 
 OLYMPIC_FROM = 5  # runs, as in MLPerf's vision benchmarks
+BOUNDS = {"≥": "at least", "≤": "at most"}
+OPPOSITE = {"": "", "≥": "≤", "≤": "≥"}  # the sign of a bound's negative and of its inverse
 
 
 @dataclass(frozen=True)
@@ -64,18 +66,23 @@ def _magnitude(value: float) -> int:
 
 
 def estimate(times: Times, scale: float = 1.0) -> Estimate | None:
-    """The mean; a lower bound if runs did not reach their target. None without any known value.
+    """The mean; a bound if runs did not reach their target. None without any known value.
 
     MLPerf's training rules: a run that does not converge counts as the slowest; two or more make the result invalid.
     """
     scaled = times.scaled(scale)
-    known = scaled.at_least(scaled.latest)
+    known = scaled.bounds()
     if not (scaled.reached or scaled.censored):
         return None
     enough, missed = len(known) >= OLYMPIC_FROM, scaled.num_short
-    olympic = olympic_mean([*scaled.reached, *[math.inf] * missed]) if enough and missed < 2 else None
-    bound = "≥" if missed else ""
-    return Estimate(*mean_and_standard_error(known), len(known), olympic, bound, enough and missed > 1)
+    worst = -math.inf if scaled.higher else math.inf
+    olympic = olympic_mean([*scaled.reached, *[worst] * missed]) if enough and missed < 2 else None
+    return Estimate(*mean_and_standard_error(known), len(known), olympic, scaled.sign, enough and missed > 1)
+
+
+def explained(signs: Iterable[str], why: str) -> str:
+    """What the signs of bounds mean, each a sentence after a space: ` ≥: at least, since runs did not ...`."""
+    return "".join(f" {sign}: {words}, since {why}." for sign, words in BOUNDS.items() if sign in {*signs})
 
 
 def ratio(top: Estimate, bottom: Estimate) -> Estimate | None:
@@ -86,7 +93,7 @@ def ratio(top: Estimate, bottom: Estimate) -> Estimate | None:
     """
     if min(top.mean, bottom.mean) <= 0 or (top.bound and bottom.bound):
         return None
-    bound = top.bound or {"≥": "≤"}.get(bottom.bound, "")
+    bound = top.bound or OPPOSITE[bottom.bound]
     value = top.mean / bottom.mean
     error = None
     if top.error is not None and bottom.error is not None:

@@ -73,9 +73,9 @@ def side_of(runs: Sequence[Run], metric: str) -> Side:
     )
 
 
-def reached(side: Side) -> str:
-    """How many runs reached the target, in words; "" without runs."""
-    proportion = share(len(side.values), len(side.values) + side.missed)
+def reached(side: Side, metric: str) -> str:
+    """How many runs reached the target, in words; "" without runs, or for a metric that is not to accuracy."""
+    proportion = share(len(side.values), len(side.values) + side.missed) if metric in UNTIL_CENSORED else None
     return proportion.text if proportion else ""
 
 
@@ -97,7 +97,12 @@ def remarks(baseline: Side, candidate: Side, metric: str) -> list[str]:
         if side.stopped:
             stopped = f"{len(side.stopped)} of {counted(side.num_finished, 'run')}"
             notes.append(f"{name}: {stopped} {verb('were', len(side.stopped))} stopped before the target was reached")
-        num_without = side.num_finished - len(side.values) - len(side.stopped) - (side.missed if to_accuracy else 0)
+        num_lost = 0 if to_accuracy else side.num_diverged
+        if num_lost:
+            lost = f"{metric} became NaN in {of_finished(num_lost, side)}"
+            notes.append(f"{name}: {lost}, and {verb('count', num_lost)} against it")
+        num_without = side.num_finished - len(side.values) - len(side.stopped)
+        num_without -= side.missed if to_accuracy else num_lost
         if num_without > 0:
             notes.append(f"{name}: {of_finished(num_without, side)} {verb('have', num_without)} no {metric}")
         if side.running:

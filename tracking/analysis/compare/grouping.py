@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from conf.metric import LOWER
-from tracking.analysis.compare.censoring import UNTIL_CENSORED, censored_at, interval_of, num_lost
+from conf.metric import HIGHER
+from tracking.analysis.compare.censoring import UNTIL_CENSORED, censored_at, interval_of, is_lost
 from tracking.analysis.results import TASK, End, Run
 from tracking.analysis.statistics import Share, Times, finite, share
 from tracking.base import quantities
@@ -72,11 +72,18 @@ class Setting:
     def runs_of(self, key: str) -> list[Run]:
         """The runs that a figure of this metric covers, in every table and comparison.
 
-        Any metric covers the runs that trained to their end and have it. A metric to accuracy also covers the runs
-        that did not reach their target.
+        Any metric covers the runs that trained to their end and have it, also those in which it became NaN. A metric
+        to accuracy also covers the runs that did not reach their target.
         """
-        with_metric = [run for run in self.trained if key in run.metrics]
-        return [*with_metric, *self.missed, *self.diverged, *self.stopped] if key in UNTIL_CENSORED else with_metric
+        with_metric = [run for run in self.trained if math.isfinite(run.metrics.get(key, math.nan))]
+        if key in UNTIL_CENSORED:
+            return [*with_metric, *self.missed, *self.diverged, *self.stopped]
+        return [*with_metric, *self._lost(key)]
+
+    def _lost(self, key: str) -> list[Run]:
+        """The runs in which a metric with a known direction became NaN, if it is known in another run."""
+        compares = self.better(key) and finite(self.values(key))
+        return [run for run in self.trained if is_lost(key, run)] if compares else []
 
     def values(self, key: str) -> list[float]:
         """The metric's values, in order of the seeds as text."""
@@ -95,16 +102,15 @@ class Setting:
     def measured(self, key: str) -> Times:
         """The values of a metric; for a metric to accuracy, also the censored times of runs without the target.
 
-        A run whose loss became NaN counts as one that never has a value, if the setting has any.
+        A run whose value became NaN or infinite counts as worse than all others, if the setting has a value.
 
         A missed run without a known censored time counts as 0; a stopped run without one is left out. Missed runs are
         left out too if no run of the setting has a value, and no missed run a censored time.
         """
         reached = finite(self.values(key))
         if key not in UNTIL_CENSORED:
-            lost = num_lost(key, self.trained) if reached and self.better(key) == LOWER else 0
-            seeds = () if lost else self.seeds(key)
-            return Times(reached, num_diverged=lost, interval=self.interval(key), seeds=seeds)
+            lost = len(self._lost(key))
+            return Times(reached, (), (), lost, self.interval(key), self.seeds(key), self.better(key) == HIGHER)
         missed, stopped = (
             [censored_at(key, run.metrics) or 0.0 for run in runs] for runs in (self.missed, self.stopped)
         )

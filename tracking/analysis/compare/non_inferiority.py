@@ -42,6 +42,7 @@ from tracking.base.quantities import how_to_declare, unit, why_unknown
 NOT_SLOWER, SLOWER, CANNOT_TELL = 0, 1, 2
 ON_EVALUATIONS = "Times fall on evaluations: evaluate more often, or give --metric a rate or time/epoch_sec. "
 MORE_TIME = "Give runs more room to reach the target (max_epochs, timeout_sec), or run more seeds"
+REPAIR = "Repair and repeat the runs without a value"
 WORDS = {NOT_SLOWER: "not slower", SLOWER: "slower", CANNOT_TELL: "cannot tell"}
 SCORE_WORDS = {NOT_SLOWER: "not worse", SLOWER: "worse", CANNOT_TELL: "cannot tell"}  # neither time nor rate
 
@@ -66,9 +67,8 @@ class GateVerdict:
 
     def table(self) -> Table:
         columns = {"": "", "runs": "{:.0f}", "mean ± standard error": "", "reached": "", "failed": ""}
-        counted = self.metric in UNTIL_CENSORED
         rows: list[list[Cell]] = [
-            [name, float(side.times.n), described(side.times), reached(side) if counted else "", kinds(side.failed)]
+            [name, float(side.times.n), described(side.times), reached(side, self.metric), kinds(side.failed)]
             for name, side in zip(("baseline", "candidate"), self.sides, strict=True)
         ]
         return Table(self.metric, columns, rows)
@@ -108,7 +108,7 @@ def by_metric(
     slow, fast = (side.times for side in (candidate, baseline))
     if higher:
         slow, fast = fast, slow
-    shares = shares_reached(baseline, candidate) if metric in UNTIL_CENSORED else ""
+    shares = shares_reached(baseline, candidate, metric)
     if min(slow.n, fast.n) < 2:
         numbers = f"{baseline.times.n} of the baseline and {candidate.times.n} of the candidate"
         why = f"values of {numbers}; a spread needs two of each: run more seeds (seed=1,2,3,4,5){shares}"
@@ -125,16 +125,17 @@ def by_metric(
     sure = f"at a confidence of {confidence:.3g}{shares}"
     code = compared(slow, fast, 1 + margin, confidence, paired)
     if observed and code != CANNOT_TELL and (observed.mean > 1 + margin) != (code == SLOWER):
-        # Runs without the target are compared by rank, which need not agree with their means.
+        # Runs without a value are compared by rank, which need not agree with their means.
         words = f"most pairs of runs say that the candidate is {_words(metric)[code]}, and the means say otherwise"
-        code, why = CANNOT_TELL, f"{shown}; {words}, {sure}. Repair and repeat the runs without the target"
+        code, why = CANNOT_TELL, f"{shown}; {words}, {sure}. {REPAIR}"
     elif code == SLOWER:
         why = f"{shown}; {_limit('at least', limits[0])} {sure}"
     elif code == CANNOT_TELL:
         names = ("baseline", "candidate") if higher else ("candidate", "baseline")
         advice = advised(slow, fast, margin, confidence, names, paired)
+        advice = REPAIR if advice == MORE_TIME and metric not in UNTIL_CENSORED else advice
         why = f"{shown}; between {interval[0] - 1:+z.1%} and {interval[1] - 1:+z.1%} {sure}. {advice}"
-    elif reason := why_not_passed(baseline, candidate):
+    elif reason := why_not_passed(baseline, candidate, metric):
         code, why = CANNOT_TELL, f"{reason}; the other runs: {shown}. Repair and repeat the former{shares}"
     else:
         why = f"{shown}; {_limit('at most', limits[1])} {sure}"
@@ -143,7 +144,7 @@ def by_metric(
 
 def _limit(words: str, ratio: float) -> str:
     """`at most +1.2%`; if runs that did not reach the target leave no such limit, what was compared instead."""
-    return f"{words} {ratio - 1:+z.1%}" if 0 < ratio < math.inf else "judged by which runs were sooner,"
+    return f"{words} {ratio - 1:+z.1%}" if 0 < ratio < math.inf else "judged by which runs were better,"
 
 
 def _noun(metric: str) -> str:
@@ -168,15 +169,16 @@ def in_words(reaching: Counts, of_unit: str) -> str:
     return f"{candidate}, and {reaching.reached} of {reaching.n} of the baseline{by}"
 
 
-def why_not_passed(baseline: Side, candidate: Side) -> str:
-    """A sentence if the candidate fails or misses its target more often than the baseline; else ""."""
+def why_not_passed(baseline: Side, candidate: Side, metric: str) -> str:
+    """A sentence if the candidate fails, misses its target or becomes NaN more often than the baseline; else ""."""
     if candidate.num_failed * baseline.num_ended > baseline.num_failed * candidate.num_ended:
         failed = f"{candidate.num_failed} of {counted(candidate.num_ended, 'run')} of the candidate failed"
         return f"{failed} ({kinds(candidate.failed)}), of the baseline {baseline.num_failed} of {baseline.num_ended}"
     missed, of_baseline = (len(side.times.missed) + side.times.num_diverged for side in (candidate, baseline))
     known, baseline_known = (side.times.n - len(side.times.stopped) for side in (candidate, baseline))
     if missed * baseline_known > of_baseline * known:
-        words = f"{missed} of {counted(known, 'run')} of the candidate did not reach the target"
+        words = f"{missed} of {counted(known, 'run')} of the candidate"
+        words = f"{words} did not reach the target" if metric in UNTIL_CENSORED else f"{metric} became NaN in {words}"
         return f"{words}, of the baseline {of_baseline} of {baseline_known}"
     late, baseline_late = _num_stopped_late(candidate, baseline), _num_stopped_late(baseline, candidate)
     if late * baseline.times.n > baseline_late * candidate.times.n:
@@ -190,9 +192,9 @@ def _num_stopped_late(side: Side, other: Side) -> int:
     return sum(bool(when > other.times.latest) for when in side.times.stopped)
 
 
-def shares_reached(baseline: Side, candidate: Side) -> str:
-    words = [f"{name} {reached(side)}" for name, side in (("baseline", baseline), ("candidate", candidate))]
-    return f"; reached the target: {', '.join(words)}"
+def shares_reached(baseline: Side, candidate: Side, metric: str) -> str:
+    words = [f"{name} {reached(side, metric)}" for name, side in (("baseline", baseline), ("candidate", candidate))]
+    return f"; reached the target: {', '.join(words)}" if metric in UNTIL_CENSORED else ""
 
 
 def ratio_observed(slow: Times, fast: Times) -> Estimate | None:
@@ -241,9 +243,9 @@ def advised(
         return (
             "With this spread, no number of repeats would decide: allow a larger --max-slowdown, or reduce the spread"
         )
-    coarse = any(side.interval / 2 > statistics.stdev(side.reached) for side in (slow, fast))
     words = f"Runs a side that would decide, with a probability of {POWER:.0%} and this spread: {', '.join(parts)}"
-    return ON_EVALUATIONS + words if coarse else words
+    coarse = any(side.interval / 2 > statistics.stdev(side.reached) for side in (slow, fast))
+    return ON_EVALUATIONS * coarse + words
 
 
 def runs_needed(needed: Needed, num_runs: tuple[int, int], names: tuple[str, str]) -> str:

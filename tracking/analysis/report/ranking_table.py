@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from tracking.analysis.compare import UNTIL_CENSORED, Best, Setting, Task, estimate, ranked
+from tracking.analysis.compare import UNTIL_CENSORED, Best, Setting, Task, censoring, estimate, estimates, ranked
 from tracking.analysis.report.setting_tables import out_of_memory, shown_share
 from tracking.analysis.results import Table
 from tracking.base import quantities
@@ -15,7 +15,8 @@ from tracking.measure.bottleneck import NAMES, limit
 KIND = "ranking"
 TIMES = "times the best"
 BEST, BEST_SO_FAR, NOT_TOLD, SEARCHED, TOLD = "best", "best so far", "may be as good", "see its search", ""
-BESIDE = (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.COST_TO_ACCURACY_USD)
+COST = quantities.COST_TO_ACCURACY_USD
+BESIDE = (quantities.THROUGHPUT_SAMPLES_PER_SEC, COST)
 
 
 def ranking_table(task: Task, axes: Sequence[str], metric: str, chosen: Best | None) -> Table | None:
@@ -78,9 +79,10 @@ def _place(setting: Setting, chosen: Best) -> str:
 def _note(chosen: Best, metric: str) -> str:
     note = "n: runs averaged, of all."
     if any(setting.num_missed or setting.stopped for setting in chosen.settings):
-        note += " ≥: at least, since runs did not reach the target."
-    if any(setting.measured(metric).num_short for setting in chosen.settings) and metric not in UNTIL_CENSORED:
-        note += " ≥: at least, since it became NaN in a run."
+        note += estimates.explained("≥", censoring.why_bound(COST))
+    if metric not in UNTIL_CENSORED:
+        signs = [setting.measured(metric).sign for setting in chosen.settings]
+        note += estimates.explained(signs, censoring.why_bound(metric))
     if any(not setting.searched for setting in chosen.tied):
         note += f" {NOT_TOLD[0].upper()}{NOT_TOLD[1:]}: too little is known to tell."
     if chosen.searched and chosen.tied:

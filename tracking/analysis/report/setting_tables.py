@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tracking.analysis.compare import Estimate, Setting, Task, estimate, estimates, grouping
+from tracking.analysis.compare import Estimate, Setting, Task, censoring, estimate, estimates, grouping
 from tracking.analysis.report import sentences
 from tracking.analysis.report.sentences import Sentence
 from tracking.analysis.results import Table
@@ -173,4 +173,5 @@ def metrics_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Reported
         for setting in task.settings
     ]
     headings = dict.fromkeys([*axes, *(quantity.heading for quantity in shown)], "")
-    return Table(f"{task.title}: metrics", headings, rows, NOTE, "metrics", task.title), figures
+    note = NOTE + estimates.explained([figure.estimate.bound for figure in figures], censoring.why_bound(shown[0].key))
+    return Table(f"{task.title}: metrics", headings, rows, note, "metrics", task.title), figures

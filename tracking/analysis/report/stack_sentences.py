@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tracking.analysis.compare import UNTIL_CENSORED, BestStack, Setting, Task, estimate
+from tracking.analysis.compare import UNTIL_CENSORED, BestStack, Setting, Task, estimate, estimates
 from tracking.analysis.report import sentences
 from tracking.analysis.report.pictures import COST
 from tracking.analysis.report.sentences import Sentence
@@ -69,7 +69,7 @@ def _worth(task: str, stack: BestStack) -> list[Sentence]:
         return []
     usd = [_usd(setting) for setting in (stack.best.leader, stack.runner_up)]
     cheaper = saved.mean >= 0
-    shown = saved if cheaper else replace(saved, mean=-saved.mean, bound={"≥": "≤", "≤": "≥"}.get(saved.bound, ""))
+    shown = saved if cheaper else replace(saved, mean=-saved.mean, bound=estimates.OPPOSITE[saved.bound])
     values = {
         **_names(stack), "mean": shown.mean, "standard_error": shown.error, "difference": shown.text(),
         "better_usd": usd[0], "worse_usd": usd[1],

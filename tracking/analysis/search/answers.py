@@ -230,8 +230,7 @@ def _ratios(
         paired = blocks.whole(named) and blocks.whole(key)
         bounds = ratio_bounds(later, sooner, 1 - standing.level / 2 / len(others), paired)
         if bounds is not None and not (sooner.num_short and later.num_short):
-            latest = max(sooner.latest, later.latest)
-            ratios[group] = Ratio(fmean(later.at_least(latest)) / fmean(sooner.at_least(latest)), *bounds)
+            ratios[group] = Ratio(fmean(later.bounds(sooner)) / fmean(sooner.bounds(later)), *bounds)
     return ratios
 
 

@@ -34,12 +34,12 @@ def ratio_bounds(
 
     Between them lie the ratios that `exceeds` and `falls_below` do not reject. A missing bound is 0 or infinity. A run
     that did not reach its target may have taken any time, so a side with such a run bounds its own mean from below
-    alone. None if a side has fewer than two runs. Raises ValueError for a mean that is not positive.
+    alone; if higher values are better, from above alone. None if a side has fewer than two runs. Raises ValueError for
+    a mean that is not positive.
     """
     if min(numerator.n, denominator.n) < 2:
         return None
-    latest = max(numerator.latest, denominator.latest)
-    sides = [times.at_least(latest) for times in (numerator, denominator)]
+    sides = [numerator.bounds(denominator), denominator.bounds(numerator)]
     means = [statistics.fmean(side) for side in sides]
     if min(means) <= 0:
         raise ValueError(f"a ratio of means needs positive means, not {' and '.join(f'{m:g}' for m in means)}")
@@ -56,10 +56,10 @@ def ratio_bounds(
         high = middle if below(2 * middle) < 1 - confidence < below(0.5 * middle) else None
     else:
         low, high = (_root(tested, middle, far, 1 - confidence) for tested, far in ((above, -FAR), (below, FAR)))
-    return (
-        0.0 if low is None or denominator.num_short else low,
-        math.inf if high is None or numerator.num_short else high,
-    )
+    no_high, no_low = (side.num_short for side in (numerator, denominator))
+    if numerator.higher:
+        no_high, no_low = no_low, no_high
+    return 0.0 if low is None or no_low else low, math.inf if high is None or no_high else high
 
 
 def _root(p_value: Callable[[float], float], middle: float, far: float, level: float) -> float | None:

@@ -40,7 +40,7 @@ def p_sooner(sooner: Times, later: Times, paired: bool = False) -> float | None:
 
     - All runs reached the target: the t-test of the means. `paired`: of the pairs, which share an index.
     - Only runs of `later` did not: `CUT_OFF` times the p-value of the t-test against lower bounds of their times
-      (`Times.at_least`). The variance of these bounds is at least that of `sooner`, since cutting off shrinks it. The
+      (`Times.bounds`). The variance of these bounds is at least that of `sooner`, since cutting off shrinks it. The
       p-value is at least 0.5^(n + m), the probability that a coin separates the runs like this.
     - All runs of `later` diverged: the rank test (`rank_p`). Nothing but the last run of `sooner` bounds their times.
     - Runs of `sooner` did not: the rank test.
@@ -50,6 +50,8 @@ def p_sooner(sooner: Times, later: Times, paired: bool = False) -> float | None:
     """
     if min(sooner.n, later.n) < 2:
         return None
+    if sooner.higher:  # Then `later` has the better values. Negated, they are the sooner ones.
+        return p_sooner(later.lower_better(), sooner.lower_better(), paired)
     intervals = sooner.interval, later.interval
     if not sooner.num_short + later.num_short:
         return (paired_t_test if paired else t_test)(sooner.reached, later.reached, "less", intervals)
@@ -65,7 +67,7 @@ def p_sooner(sooner: Times, later: Times, paired: bool = False) -> float | None:
 
 def _p_below_bounds(sooner: Times, later: Times) -> float:
     """The one-sided p-value; small means that the mean of `sooner` is below the mean lower bound of `later`."""
-    bounds = later.at_least(max(sooner.latest, later.latest))
+    bounds = later.bounds(sooner)
     variances = floored_variance(sooner.reached, sooner.interval), floored_variance(bounds, later.interval)
     distance = statistics.fmean(sooner.reached) - statistics.fmean(bounds)
     parts = variances[0] / sooner.n, max(variances) / later.n

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 FEW = 5  # the fewest runs whose share is shown with its interval
 
@@ -15,9 +15,10 @@ class Times:
     - `reached`: the values of runs that reached the target; for a metric that every run has, all values.
     - `missed`: the times at which runs had spent their own budget without the target.
     - `stopped`: the times at which runs were stopped from outside (a time limit, a preemption, a search).
-    - `num_diverged`: the number of runs that diverged and so never reach the target.
+    - `num_diverged`: the number of runs that diverged and so never reach the target, or whose value became NaN.
     - `interval`: the spacing of the evaluations that values fall on; 0 for continuous values.
     - `seeds`: the seeds of `reached`, in its order, if the runs are to be paired by seed; else empty.
+    - `higher`: whether higher values are better. A run that diverged is worse than all others: below them, not above.
     """
 
     reached: Sequence[float]
@@ -26,6 +27,7 @@ class Times:
     num_diverged: int = 0
     interval: float = 0.0
     seeds: Sequence[str] = ()
+    higher: bool = False
 
     @property
     def censored(self) -> list[float]:
@@ -46,6 +48,11 @@ class Times:
         """The latest known time; 0 without any."""
         return max((*self.reached, *self.censored), default=0.0)
 
+    @property
+    def sign(self) -> str:
+        """Whether the mean of `bounds` is a lower (≥) or an upper bound (≤) of the true one; "" if it is exact."""
+        return "" if not self.num_short else "≤" if self.higher else "≥"
+
     def pairs_with(self, other: Times) -> bool:
         """Whether values with the same index are pairs: both sides have the same seeds, two or more."""
         return len(self.seeds) > 1 and self.seeds == other.seeds
@@ -54,11 +61,17 @@ class Times:
         reached, missed, stopped = (
             [factor * value for value in values] for values in (self.reached, self.missed, self.stopped)
         )
-        return Times(reached, missed, stopped, self.num_diverged, factor * self.interval)
+        return Times(reached, missed, stopped, self.num_diverged, factor * self.interval, higher=self.higher)
 
-    def at_least(self, latest: float) -> list[float]:
-        """A lower bound of each run's value; `latest` for runs that diverged."""
-        return [*self.reached, *self.censored, *[latest] * self.num_diverged]
+    def lower_better(self) -> Times:
+        """The same order of runs with lower values as the better ones: negated if higher ones are better."""
+        return replace(self, reached=[-value for value in self.reached], higher=False) if self.higher else self
+
+    def bounds(self, *others: Times) -> list[float]:
+        """A bound of each run's value: for runs that diverged, the worst one known of these and `others`."""
+        known = [value for times in (self, *others) for value in (*times.reached, *times.censored)]
+        worst = (min if self.higher else max)(known, default=0.0)
+        return [*self.reached, *self.censored, *[worst] * self.num_diverged]
 
 
 @dataclass(frozen=True)
@@ -100,5 +113,5 @@ def reached_by(times: Times) -> list[tuple[float, float]]:
     """
     from scipy import stats
 
-    curve = stats.ecdf(stats.CensoredData(times.reached, right=times.at_least(times.latest)[len(times.reached) :])).cdf
+    curve = stats.ecdf(stats.CensoredData(times.reached, right=times.bounds()[len(times.reached) :])).cdf
     return list(zip(curve.quantiles.tolist(), curve.probabilities.tolist(), strict=True))

@@ -10,9 +10,10 @@ from typing import Any
 
 from rich.table import Table
 
+from conf import metric
 from conf.schema import NOT_MEASURED, RunConfig
 from tracking.analysis.compare import Estimate, Setting, censoring, estimate
-from tracking.analysis.results import UNCOUNTED_TAG, Run, words
+from tracking.analysis.results import BETTER_TAG, UNCOUNTED_TAG, Run, words
 from tracking.base import quantities
 from tracking.base.quantities import Quantity
 from tracking.base.safe_text import in_csv, in_markdown, path_to_type
@@ -23,7 +24,8 @@ from tracking.record import Result, documents, failures, headline, journal, run_
 LEGEND = {  # by the sign in the table that it explains
     " %)": "(%): the 95 % interval of the share of runs that reach the target.",
     "±": "±: standard error of the mean over seeds.",
-    "≥": "≥: at least, since runs did not reach the target.",
+    "≥": "≥: at least, since runs did not reach the target or became NaN.",
+    "≤": "≤: at most, since a run became NaN.",
 }
 # Shown only if a run missed its target, or if the metric was measured.
 WHERE_MISSED, WHERE_MEASURED = quantities.EPOCHS_TRAINED, quantities.THROUGHPUT_MODEL_FLOPS_UTILIZATION
@@ -106,10 +108,7 @@ def value_of(job: Job, key: str) -> str:
 
 def flat(config: RunConfig) -> dict[str, str]:
     """All values of a config that decide what is measured, by dotted key."""
-    content = dataclasses.asdict(config)
-    for key in NOT_MEASURED:
-        del content[key]
-    return words(content)
+    return words({key: value for key, value in dataclasses.asdict(config).items() if key not in NOT_MEASURED})
 
 
 def columns(jobs: Sequence[Job]) -> list[Quantity]:
@@ -119,8 +118,7 @@ def columns(jobs: Sequence[Job]) -> list[Quantity]:
     keys = list(dict.fromkeys(key for metrics in measured for key in metrics))
     targets = {name for job in jobs if job.result is not None for name in job.result.targets}
     missed = any(metrics.get(quantities.TARGET_REACHED) == 0.0 for metrics in measured)
-    left_out = set() if missed else {WHERE_MISSED}
-    left_out |= set() if WHERE_MEASURED in keys else {WHERE_MEASURED}
+    left_out = (set() if missed else {WHERE_MISSED}) | (set() if WHERE_MEASURED in keys else {WHERE_MEASURED})
     if all(metrics.get(EVALUATIONS, metrics.get(EPOCHS)) == metrics.get(EPOCHS) for metrics in measured):
         left_out.add(EVALUATIONS)
     for key in COLUMNS:
@@ -171,16 +169,17 @@ def pooled(members: Sequence[Job], keys: Iterable[str]) -> dict[str, Any]:
 
 
 def run_of(job: Job) -> Run:
-    """The job as a Run for comparisons. If it did not reach its target, with the bounds from its journal."""
+    """The job as a Run for comparisons. If it did not reach its target, with its bounds and NaNs from its journal."""
     result = job.result or Result("not run")
     noted: dict[str, float] = {}
     if job.folder is not None and not result.metrics.get(quantities.TARGET_REACHED):
         for record, _ in journal.read(job.folder / run_folder.JOURNAL):
             values = record.values if record.kind == "metrics" else {}
-            noted |= {key: values[key] for key in censoring.BOUNDS if key in values}
+            noted |= censoring.beside_result(values)
     status = {"finished": "FINISHED", "not run": "RUNNING"}.get(result.status, "FAILED")
     tags = {"failure": result.failure.kind} if result.failure else {}
     tags |= {"resumed": "1"} if result.resumes else {}
+    tags |= {BETTER_TAG: metric.to_tag(result.directions)}
     params = {"target_metric": ",".join(result.targets or job.config.targets())}  # MLPerf's log may name other targets.
     return Run(job.name, job.name, "", status, 0, None, params, tags, noted | result.metrics)
 

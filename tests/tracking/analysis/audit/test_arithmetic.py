@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from conf.metric import HIGHER, LOWER
 from tracking.analysis.audit.arithmetic import Observations, factor_bounds, level, pair_of, says, would_tell
 from tracking.analysis.audit.arithmetic.censored_means import ratio
 from tracking.analysis.audit.arithmetic.pair_tests import sooner_p
@@ -14,11 +15,12 @@ from tracking.analysis.audit.arithmetic.rank_test import at_least
 from tracking.analysis.statistics import Times, counts, p_sooner, pilot, ratio_bounds, runs_to_tell, t_test
 from tracking.analysis.statistics.sooner import p_of_wins
 
-TIME = "time/to_accuracy_sec"
-
 
 def samples(seed: int) -> list[tuple[Times, Observations]]:
-    """Two sides of two to six runs. Some missed their target, were stopped or diverged."""
+    """Two sides of two to six runs. Some missed their target, were stopped or diverged.
+
+    Of every fifth pair higher values are better, so only runs that became NaN are without one.
+    """
     chance = random.Random(seed)
     interval = chance.choice([0.0, 0.0, 2.0])
     sides = []
@@ -28,8 +30,13 @@ def samples(seed: int) -> list[tuple[Times, Observations]]:
         never = chance.choice([0, 0, 0, 1])
         if seed % 3 == 0:
             short, never = [[], []], 0
+        higher = seed % 5 == 0
+        short = [[], []] if higher else short
         sides.append(
-            (Times(numbers, *short, never, interval), Observations(numbers, short[0], short[1], never, interval))
+            (
+                Times(numbers, *short, never, interval, higher=higher),
+                Observations(numbers, short[0], short[1], never, interval, higher=higher),
+            )
         )
     return sides
 
@@ -39,7 +46,8 @@ def test_p_values_counts_and_bounds_are_the_same(seed: int) -> None:
     (first, own), (second, other) = samples(seed)
     for sides, ours in (((first, second), (own, other)), ((second, first), (other, own))):
         assert sooner_p(*ours) == pytest.approx(p_sooner(*sides), rel=1e-6, abs=1e-12)
-    pair = pair_of(TIME, "first", own, "second", other)
+    way = HIGHER if first.higher else LOWER
+    pair = pair_of(way, "first", own, "second", other)
     if not first.num_short + second.num_short:
         intervals = first.interval, second.interval
         assert pair.p == pytest.approx(t_test(first.reached, second.reached, intervals=intervals), rel=1e-6)
@@ -47,10 +55,8 @@ def test_p_values_counts_and_bounds_are_the_same(seed: int) -> None:
         expected = counts(first, second)
         both = {tuple(vars(expected).values()), tuple(vars(expected.swapped).values())}
         assert pair.counts in both
-    latest = max(first.latest, second.latest)
-    bounds = factor_bounds(TIME, own, other, level(3))
-    expected_bounds = ratio_bounds(second, first, 1 - level(3))
-    assert latest > 0
+    bounds = factor_bounds(way, own, other, level(3))
+    expected_bounds = ratio_bounds(*((first, second) if first.higher else (second, first)), 1 - level(3))
     assert expected_bounds is not None
     assert bounds == pytest.approx(expected_bounds, rel=1e-6)
 
@@ -61,7 +67,7 @@ def test_p_values_and_bounds_beside_a_side_that_diverged_in_all_runs_are_the_sam
     own, other = Observations(reached), Observations([], never=5)
     assert sooner_p(own, other) == pytest.approx(p_sooner(first, second)) == pytest.approx(1 / 64)
     assert sooner_p(other, own) == p_sooner(second, first) == 1.0
-    assert factor_bounds(TIME, own, other, 0.025) == ratio_bounds(second, first, 0.975) == (0.0, math.inf)
+    assert factor_bounds(LOWER, own, other, 0.025) == ratio_bounds(second, first, 0.975) == (0.0, math.inf)
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,6 +78,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for seed in (1, 2, 3):
             last = factor * (0.5 + seed / 100)
             make_run(sweep, config(seed=seed, **options), uri, losses=(2.0, 1.5, last))
+    for name, lost in (("whole", ()), ("lost", (1,)), ("lost-too", (1, 2))):  # scores that became NaN
+        sweep = make_sweep(root / "runs", name, uri, 8)
+        for seed in range(1, 9):
+            last = math.nan if seed in lost else 0.5 + seed / 100
+            make_run(sweep, config(seed=seed, metrics={"loss": "higher"}), uri, losses=(0.1, 0.2, last))
     for name, num_epochs in (("steady", 0), ("hanging", 30), ("late", 4)):
         sweep = make_sweep(root / "runs", name, uri, 8)
         for seed in range(1, 9):
@@ -323,6 +329,15 @@ def test_a_users_metric_is_judged_in_the_direction_that_its_runs_declare(gate: G
     assert "eval/loss: not worse" in words
     assert gate("declared", "lossier", "--metric", "eval/loss")[0] == 1  # One side declares it, and none contradicts.
     assert gate("base", "same", "--metric", "eval/accuracy")[0] == 0  # Its target says it.
+
+
+def test_a_run_whose_score_became_nan_counts_against_its_side(gate: Gate) -> None:
+    score = ("--metric", "eval/loss")
+    for sides, expected in ((("whole", "lost"), 2), (("lost", "whole"), 0), (("whole", "lost-too"), 2)):
+        code, words = gate(*sides, *score, margin="20%")
+        assert code == expected, words
+        counts = "2 of 8 finished runs, and count" if "lost-too" in sides else "1 of 8 finished runs, and counts"
+        assert f"eval/loss became NaN in {counts} against it" in " ".join(words.split())
 
 
 @pytest.mark.parametrize("margin", ["3", "-1%", "much", "100%"])

@@ -66,9 +66,9 @@ def test_pictures_say_in_the_words_and_the_json_which_means_are_bounds(
     made = make(runs)
     assert "That has the lowest mean cost to the target as well: " in made.answer  # The other one's is at least more.
     pictures = {plot.name: plot for plot in made.plots}
-    assert "Hollow: runs missed the target" in pictures["1-settings"].caption
+    assert "Hollow: runs did not reach the target" in pictures["1-settings"].caption
     cost, scaling = (pictures[name].plain() for name in ("1-cost", "1-scaling"))
-    assert "Hollow: runs missed the target, so the true mean is at least what is drawn" in cost["caption"]
+    assert "Hollow: runs did not reach the target, so the true mean is at least what is drawn" in cost["caption"]
     assert "at least (≥) or at most (≤) what is drawn" in scaling["caption"]
     known, missed = cost["panels"][0]["lines"]
     assert not {"at_least", "x_at_least"} & known.keys()
@@ -97,16 +97,51 @@ def test_no_setting_has_the_lowest_mean_cost_where_it_alone_has_one_or_where_it_
     assert audit(json.loads(json.dumps(made.plain())), [tmp_path / "runs"]).differences == []
 
 
-def test_a_run_whose_loss_became_nan_counts_against_its_setting(make: Callable[..., Report], tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    ("better", "sign", "means", "words"),
+    [
+        ("lower", 1, ["1.5100 ± 0.0058", "≥ 1.5367 ± 0.0033"], "at least"),
+        ("higher", -1, ["1.4900 ± 0.0058", "≤ 1.4633 ± 0.0033"], "at most"),
+    ],
+    ids=["a loss", "a score"],
+)
+def test_a_run_whose_value_became_nan_counts_against_its_setting(
+    make: Callable[..., Report], tmp_path: Path, better: str, sign: int, means: list[str], words: str, lost: float
+) -> None:
     runs = [run for gpus in (1, 2) for run in repeated(config={"gpus": gpus}, steps=(0.05, 0.051, 0.052))]
     for place, run in enumerate(runs):
-        run["config"]["metrics"] = {"accuracy": [0.0, 1.0], "loss": "lower"}
-        run["losses"] = (2.0, 1.9, 1.5 + place / 100 if place < 5 else math.nan)
+        run["config"]["metrics"] = {"accuracy": [0.0, 1.0], "loss": better}
+        run["losses"] = (2.0, 1.9, 1.5 + sign * place / 100 if place < 5 else lost)
     made = make(runs, metric="eval/loss")
-    assert [row[2] for row in table(made, "ranking").text()] == ["1.5100 ± 0.0058", "≥ 1.5367 ± 0.0033"]
+    ranked = table(made, "ranking")
+    assert [row[2] for row in ranked.text()] == means
+    assert f"{means[1][0]}: {words}, since it became NaN in a run" in ranked.note
     [pair] = made.plain()["comparisons"]
-    assert (pair["better"], pair["reaches_more_often"]) == ({"gpus": "1"}, None)
-    assert audit(json.loads(json.dumps(made.plain())), [tmp_path / "runs"]).differences == []
+    assert (pair["better"], pair["factor_bound"], pair["reaches_more_often"]) == ({"gpus": "1"}, "≥", None)
+    [caption] = [plot.caption for plot in made.plots if plot.name == "1-settings"]
+    assert f"it became NaN in a run, so the true mean is {words} what is drawn" in caption
+    page.write(made, tmp_path / "report")
+    assert audit_folder(tmp_path / "report", [tmp_path / "runs"]).differences == []
+
+
+@pytest.mark.parametrize("metric", ["eval/accuracy", "eval/best_accuracy"])
+def test_a_run_whose_accuracy_became_nan_counts_against_its_setting(
+    make: Callable[..., Report], tmp_path: Path, metric: str
+) -> None:
+    """The best value of a run stays if there was one before."""
+    runs = [run for gpus in (1, 2) for run in repeated(config={"gpus": gpus}, steps=(0.05, 0.051, 0.052))]
+    for place, run in enumerate(runs):
+        run["config"]["metrics"] = {"accuracy": "higher"}
+        run["accuracies"] = (0.5, 0.6, 0.8 - place / 100)
+    runs[-1]["accuracies"] = (math.nan,) * 3
+    runs[-2]["accuracies"] = (0.5, 0.7, math.nan)
+    made = make(runs, metric=metric, with_missed=True)
+    known = {"eval/accuracy": "≤ 0.7700 ± 0.0000", "eval/best_accuracy": "≤ 0.723 ± 0.023"}
+    assert [row[2] for row in table(made, "ranking").text()] == ["0.7900 ± 0.0058", known[metric]]
+    assert "≤: at most, since it became NaN in a run" in table(made, "metrics").note
+    page.write(made, tmp_path / "report")
+    assert audit_folder(tmp_path / "report", [tmp_path / "runs"]).differences == []
 
 
 def test_without_misses_a_factor_is_exact(make: Callable[..., Report], tmp_path: Path) -> None:

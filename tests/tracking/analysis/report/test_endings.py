@@ -85,7 +85,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path
     sweep = Sweep(root)
     for seed, step_sec in ((1, 0.10), (2, 0.11)):
         mirrored(sweep.add(seed, step_sec=step_sec))
-    mirrored(sweep.add(3, accuracies=(0.1, 0.2)))
+    mirrored(sweep.add(3, accuracies=(0.1, math.nan)))
     for place, kind in enumerate(FAILURES):
         folder = sweep.add(10 + place, failure=kind)
         odd = {"train/loss": math.nan, "train/rate": math.inf, "train/samples": -math.inf}
@@ -133,6 +133,7 @@ def test_every_run_is_the_same_from_both(here: Path) -> None:
         ["--check", "--by", "precision,seed"],
         ["--check", "--metric", "throughput/samples_per_sec"],
         ["--metric", "train/loss", "--with-missed"],
+        ["--check", "--metric", "eval/accuracy", "--with-missed"],
     ],
     ids=" ".join,
 )
@@ -155,4 +156,6 @@ def test_the_reports_are_the_same_and_agree_with_the_journals(
     content = json.loads(texts[0]["report.json"])
     left = {int(run["name"].rpartition("seed")[2].partition("-")[0]): run["why"] for run in content["excluded"]}
     assert left == {seed: why for seed, why in WHY.items() if seed != 3 or "--with-missed" not in options}
+    bounds = {figure["bound"] for figure in content["figures"] if figure["figure"] == "last accuracy"}
+    assert bounds == ({"≤"} if "precision,seed" not in options else {""})  # It became NaN in a run.
     assert any(warning.startswith("left out: 2 failed attempts") for warning in content["warnings"])

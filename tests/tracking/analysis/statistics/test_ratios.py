@@ -47,7 +47,7 @@ def test_a_run_without_the_target_may_have_taken_any_time() -> None:
         assert below is not None
         assert above[1] == math.inf
         assert below[0] == 0.0
-        assert statistics.fmean(short.at_least(100.0)) / statistics.fmean(early.reached) > above[0]
+        assert statistics.fmean(short.bounds(Times([100.0]))) / statistics.fmean(early.reached) > above[0]
 
 
 @pytest.mark.slow

@@ -91,7 +91,7 @@ def _headline(
     kind = "only setting" if record["next"] is None else "best so far" if others else "best"
     sample = evidence.sample(workload, leader, metric)
     claimed, numbers = by_kind[kind], mean_of(sample, metric)
-    bound = "≥" if sample.num_short else ""
+    bound = sample.sign
     to = workload.rpartition(" to ")[2] if " to " in workload and metric in OF_TARGETS else ""
     words = phrases.figure(claimed, bound, metric, to)
     if record["next"] is None:

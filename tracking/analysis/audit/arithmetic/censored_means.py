@@ -20,7 +20,7 @@ class Observations:
 
     `missed` holds the bounds of runs that spent their own budget, `stopped` of runs that were ended from outside.
     `interval` is the spacing of numbers that fall on evaluations. `seeds` holds the numbers' seeds, in order, if they
-    are to be paired.
+    are to be paired. `higher`: higher numbers are better, and runs that never reach the target are below all others.
     """
 
     numbers: Sequence[float]
@@ -29,6 +29,7 @@ class Observations:
     never: int = 0
     interval: float = 0.0
     seeds: tuple[str, ...] = ()
+    higher: bool = False
 
     def __len__(self) -> int:
         return len(self.numbers) + self.num_short
@@ -43,16 +44,18 @@ class Observations:
 
     @property
     def sign(self) -> str:
-        """The sign of the mean: it is a lower bound if runs did not reach the target."""
-        return "≥" if self.num_short else ""
+        """The sign of the mean: it is a bound if runs did not reach the target."""
+        return ("≥", "≤")[self.higher] if self.num_short else ""
 
-    @property
-    def largest(self) -> float:
-        return float(max([*self.numbers, *self.censored], default=0.0))
+    def bounds(self, other: Observations | None = None) -> list[float]:
+        """A bound of each run's number; of runs that never reach the target, the worst of both samples."""
+        known = [*self.numbers, *self.censored, *([*other.numbers, *other.censored] if other else [])]
+        worst = float((min if self.higher else max)(known)) if known else 0.0
+        return [*self.numbers, *self.censored] + self.never * [worst]
 
-    def at_least(self, largest: float) -> list[float]:
-        """A lower bound of each run's number; `largest` for runs that never reach the target."""
-        return [*self.numbers, *self.censored] + self.never * [largest]
+    def upside_down(self) -> Observations:
+        """The sample with its numbers negated, so that the better ones are on the other end."""
+        return replace(self, numbers=[-number for number in self.numbers], higher=not self.higher)
 
     def stopped_behind(self, time: float) -> Observations:
         """The sample without runs that were stopped before `time`."""
@@ -70,27 +73,29 @@ class Observations:
         numbers, missed, stopped = (
             [factor * value for value in values] for values in (self.numbers, self.missed, self.stopped)
         )
-        return Observations(numbers, missed, stopped, self.never, factor * self.interval, self.seeds)
+        return Observations(numbers, missed, stopped, self.never, factor * self.interval, self.seeds, self.higher)
 
 
 def moments_of(sample: Observations, scale: float = 1.0) -> Moments | None:
-    """The moments of a sample; the mean is a lower bound if runs stopped short. None without a number or bound.
+    """The moments of a sample; the mean is a bound if runs stopped short. None without a number or bound.
 
     The olympic mean drops the best, and the run that stopped short or else the worst. None if several stopped short.
     """
-    numbers = [scale * number for number in sample.at_least(sample.largest)]
+    numbers = [scale * number for number in sample.bounds()]
     if not sample.numbers and not sample.censored:
         return None
     n, middle, error, olympic = moments(numbers)
     if sample.num_short == 1 and n >= 5:
-        olympic = float(numpy.mean(numpy.sort([scale * number for number in sample.numbers])[1:]))
+        kept = slice(0, -1) if sample.higher else slice(1, None)
+        olympic = float(numpy.mean(numpy.sort([scale * number for number in sample.numbers])[kept]))
     return n, middle, error, None if sample.num_short > 1 else olympic
 
 
 def moments(values: Sequence[float]) -> Moments:
     n = len(values)
     middle = float(numpy.mean(values))
-    error = float(numpy.std(values, ddof=1) / numpy.sqrt(n)) if n > 1 else None
+    spread = float(numpy.std(values, ddof=1)) if len({*values}) > 1 else 0.0  # A mean of equal values is rounded.
+    error = spread / math.sqrt(n) if n > 1 else None
     return n, middle, error, float(numpy.mean(numpy.sort(values)[1:-1])) if n >= 5 else None
 
 
@@ -99,7 +104,7 @@ def ratio(key: str, own: Observations, base: Observations, growth: float, same: 
 
     `growth` is 1, or for an efficiency the growth of the devices. Relative variances of two independent means add.
     `same`: the setting is the base itself, with a ratio of 1. None if a mean or the direction is not known, if a mean
-    is not above 0, or if both means are only lower bounds.
+    is not above 0, or if both means are only bounds.
     """
     direction = quantities.better(key)
     own_moments, others = moments_of(own), moments_of(base)

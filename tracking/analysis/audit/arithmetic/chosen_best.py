@@ -25,18 +25,19 @@ def factor_bounds(way: str, better: Observations, worse: Observations, at: float
     """The bounds of the factor by which one setting is better than another, each at the one-sided level `at`.
 
     Between them lie the factors that the tests do not reject. A side with a run that never reached its target has a
-    mean without an upper bound. `way` is LOWER or HIGHER: which mean is better. None if a side has one run, or a mean
-    is not above 0.
+    mean without a bound on its worse end. `way` is LOWER or HIGHER: which mean is better. None if a side has one run,
+    or a mean is not above 0.
     """
     top, bottom = (better, worse) if way == HIGHER else (worse, better)
-    largest = max(top.largest, bottom.largest)
-    means = [float(numpy.mean(side.at_least(largest))) if len(side) else 0.0 for side in (top, bottom)]
+    both = ((top, bottom), (bottom, top))
+    means = [float(numpy.mean(side.bounds(other))) if len(side) else 0.0 for side, other in both]
     if min(len(top), len(bottom)) < 2 or min(means) <= 0:
         return None
     middle = means[0] / means[1]
     low = _turn(lambda factor: sooner_p(bottom.scaled(factor), top) or 0.0, middle, -FAR, at)
     high = _turn(lambda factor: sooner_p(top, bottom.scaled(factor)) or 0.0, middle, FAR, at)
-    return 0.0 if bottom.num_short else low or 0.0, math.inf if high is None or top.num_short else high
+    open_low, open_high = (top, bottom) if top.higher else (bottom, top)
+    return 0.0 if open_low.num_short else low or 0.0, math.inf if high is None or open_high.num_short else high
 
 
 def _turn(p_value: Callable[[float], float], middle: float, far: float, at: float) -> float | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy
 
-from conf.metric import HIGHER
+from conf.metric import HIGHER, LOWER
 from tracking.analysis.audit.arithmetic.censored_means import Observations
 from tracking.analysis.audit.arithmetic.rank_test import p_by_ranks, won
 from tracking.analysis.audit.arithmetic.t_tests import p_below, p_below_bounds, p_below_in_pairs
@@ -54,6 +54,9 @@ def pair_of(way: str, first_name: str, first: Observations, second_name: str, se
     """
     sides = {first_name: first, second_name: second}
     if first.num_short + second.num_short:
+        if way == HIGHER:
+            pair = pair_of(LOWER, first_name, first.upside_down(), second_name, second.upside_down())
+            return _with_factor(pair, sides)
         order = _by_arrival(sides)
         pair, turned = (_where_some_stopped(sides, *names) for names in (order, order[::-1]))
         equal = _equal(sooner_p(*(sides[name] for name in order)), sooner_p(*(sides[name] for name in order[::-1])))
@@ -63,6 +66,16 @@ def pair_of(way: str, first_name: str, first: Observations, second_name: str, se
         pair, turned = (_by_means(sides, names[0], names[1]) for names in (order, order[::-1]))
         equal = _equal(*means.values())
     return replace(pair, turned=turned) if equal else pair
+
+
+def _with_factor(pair: PairTest, sides: dict[str, Observations]) -> PairTest:
+    """The pair with its factor, where higher numbers are better and runs of the worse side have none."""
+    better = sides[pair.better]
+    worse = next(side for name, side in sides.items() if name != pair.better)
+    means = [float(numpy.mean(side)) if side else 0.0 for side in (better.numbers, worse.bounds(better))]
+    factor = means[0] / means[1] if min(means) > 0 and not better.num_short else 0.0
+    turned = None if pair.turned is None else _with_factor(pair.turned, sides)
+    return replace(pair, factor=math.inf if factor < 1 - NEAR else max(1.0, factor), turned=turned)
 
 
 def untested(pair: PairTest) -> PairTest:
@@ -123,7 +136,7 @@ def _where_some_stopped(sides: dict[str, Observations], better: str, worse: str)
     tail = sooner_p(sooner, later)
     factor, mean = math.inf, float(numpy.mean(sooner.numbers)) if sooner.numbers else 0.0
     if not sooner.num_short and mean > 0:
-        least = float(numpy.mean(later.at_least(max(sooner.largest, later.largest)))) / mean
+        least = float(numpy.mean(later.bounds(sooner))) / mean
         factor = math.inf if least < 1 - NEAR else max(1.0, least)
     p = None if tail is None else min(1.0, 2 * tail)
     return _with_shares(PairTest(better, factor, p), better, sooner, worse, later)
@@ -133,6 +146,8 @@ def sooner_p(sooner: Observations, later: Observations) -> float | None:
     """The one-sided p-value; small means `sooner` is sooner. Runs without the target only count against their side."""
     if min(len(sooner), len(later)) < 2:
         return None
+    if sooner.higher and sooner.num_short + later.num_short:
+        return sooner_p(later.upside_down(), sooner.upside_down())
     if not sooner.num_short + later.num_short:
         return _p_of_means(sooner, later)
     if later.never == len(later):
@@ -142,7 +157,7 @@ def sooner_p(sooner: Observations, later: Observations) -> float | None:
         return 1.0
     if sooner.num_short:
         return p_by_ranks(sooner, at_risk)
-    bounds = at_risk.at_least(max(sooner.largest, at_risk.largest))
+    bounds = at_risk.bounds(sooner)
     tail = p_below_bounds(sooner.numbers, bounds, (sooner.interval, at_risk.interval))
     return min(1.0, max(3 * tail, 0.5 ** (len(sooner) + len(at_risk))))
 

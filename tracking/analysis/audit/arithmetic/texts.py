@@ -47,7 +47,7 @@ def says(sample: Observations, scale: float, text: str, near: float) -> bool:
     if moments is None:
         return not text
     n, mean, error, olympic = moments
-    bound, invalid = "≥" if sample.num_short else "", is_invalid(n, sample.num_short)
+    bound, invalid = sample.sign, is_invalid(n, sample.num_short)
     claimed, _, of = text.partition(" (n=")
     expected = [text_of(shift * mean, error, olympic, bound, invalid) for shift in (1.0, 1 - near, 1 + near)]
     if (of and of != f"{n})") or _form(claimed) not in map(_form, expected):

@@ -5,7 +5,7 @@ It reads run folders, and the options of the report.
 
 from tracking.analysis.audit.evidence import headings, selection, trees
 from tracking.analysis.audit.evidence.content import Content, Rows, facts_of, mean_of, these
-from tracking.analysis.audit.evidence.evidence import DEVICES, Evidence, Labels, observed, without_devices
+from tracking.analysis.audit.evidence.evidence import DEVICES, Evidence, Labels, without_devices
 from tracking.analysis.audit.evidence.headings import (
     BESIDE,
     BUSY,
@@ -24,7 +24,7 @@ from tracking.analysis.audit.evidence.headings import (
     is_stack,
     largest,
 )
-from tracking.analysis.audit.evidence.spacing import OF_TARGETS
+from tracking.analysis.audit.evidence.spacing import OF_TARGETS, observed
 from tracking.analysis.audit.evidence.trees import UNCHECKED, AuditResult, Near, That, by_identity, compare, name_of
 
 __all__ = [

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from conf.metric import HIGHER
 from tracking.analysis.audit.arithmetic import (
     Observations,
     PairTest,
@@ -22,7 +23,7 @@ from tracking.analysis.audit.arithmetic import (
 )
 from tracking.analysis.audit.evidence import selection
 from tracking.analysis.audit.evidence.headings import is_stack
-from tracking.analysis.audit.evidence.spacing import OF_TARGETS, spacing
+from tracking.analysis.audit.evidence.spacing import OF_TARGETS, observed, spacing
 from tracking.analysis.audit.evidence.trees import name_of
 from tracking.analysis.audit.journals import JournalFigures
 from tracking.base import quantities
@@ -131,7 +132,16 @@ class Evidence:
         if key in OF_TARGETS and (self.short(workload, setting) or self.stopped(workload, setting)):
             paired = False
         apart = spacing(self.ended(workload, setting).values(), key)
-        return replace(sample, interval=apart, seeds=seeds if paired and not sample.num_short else ())
+        if key not in OF_TARGETS:
+            sample = replace(sample, never=len(self.lost(workload, setting, key)))
+        paired, higher = paired and not sample.num_short, self.better(workload, key) == HIGHER
+        return replace(sample, interval=apart, seeds=seeds if paired else (), higher=higher)
+
+    def lost(self, workload: str, setting: Labels, key: str) -> list[str]:
+        """The runs, by id, in which a metric with a direction became NaN, if it is known in another run."""
+        if self.better(workload, key) is None or not self.values(workload, setting, key):
+            return []
+        return [run_id for run_id, run in self.ended(workload, setting).items() if run.lost(key)]
 
     def short(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
         return {run_id: run for run_id, run in self.all_of(workload, setting).items() if run.stopped_short}
@@ -213,24 +223,6 @@ class Evidence:
         ranked = sorted(pair.p for pair in pairs.values() if pair.p is not None)
         often = sorted(pair.often_p for pair in pairs.values() if pair.often_p is not None)
         return {names: _corrected(pair, ranked, often) for names, pair in pairs.items()}
-
-
-def observed(runs: Iterable[JournalFigures], key: str) -> Observations:
-    """The runs' values of a figure, in order of the seeds that pair them.
-
-    A figure to accuracy also has bounds, from runs that stopped short of the target.
-    """
-    runs = sorted(runs, key=lambda run: run.paired_by)
-    values = [run.value(key) for run in runs if run.counts(with_missed=True)]
-    numbers = [value for value in values if value is not None]
-    if key not in OF_TARGETS:
-        return Observations(numbers, never=sum(run.lost(key) for run in runs if run.counts(True)) if numbers else 0)
-    short = [run for run in runs if run.stopped_short]
-    bounds = [run.at_least(key) or 0.0 for run in short if not run.diverged]
-    if not numbers and not any(bounds):
-        bounds = []
-    stopped = [*filter(None, (run.at_least(key) for run in runs if run.stopped))]
-    return Observations(numbers, bounds, stopped, sum(run.diverged for run in short))
 
 
 def _corrected(pair: PairTest, ranked: Sequence[float], often: Sequence[float]) -> PairTest:

@@ -1,11 +1,11 @@
-"""The spacing of the evaluations that a figure falls on."""
+"""A figure of several runs: its values and bounds, and the spacing of the evaluations that it falls on."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 
-from tracking.analysis.audit.arithmetic import step
+from tracking.analysis.audit.arithmetic import Observations, step
 from tracking.analysis.audit.journals import JournalFigures
 from tracking.base import quantities
 
@@ -44,3 +44,21 @@ def evaluated_once(run: JournalFigures, key: str) -> bool:
     named = (quantities.EVALUATIONS_TO_ACCURACY, quantities.EPOCHS_TO_ACCURACY)
     evaluations, epochs = (run.value(name) for name in named)
     return key.startswith(quantities.EVALUATIONS) or evaluations is None or evaluations == epochs
+
+
+def observed(runs: Iterable[JournalFigures], key: str) -> Observations:
+    """The runs' values of a figure, in order of the seeds that pair them.
+
+    A figure to accuracy also has bounds, from runs that stopped short of the target.
+    """
+    runs = sorted(runs, key=lambda run: run.paired_by)
+    values = [run.value(key) for run in runs if run.counts(with_missed=True)]
+    numbers = [value for value in values if value is not None]
+    if key not in OF_TARGETS:
+        return Observations(numbers)
+    short = [run for run in runs if run.stopped_short]
+    bounds = [run.at_least(key) or 0.0 for run in short if not run.diverged]
+    if not numbers and not any(bounds):
+        bounds = []
+    stopped = [*filter(None, (run.at_least(key) for run in runs if run.stopped))]
+    return Observations(numbers, bounds, stopped, sum(run.diverged for run in short))

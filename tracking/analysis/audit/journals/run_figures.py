@@ -58,11 +58,9 @@ class JournalFigures(JournalRun):
         return max(values)[2] if values else None
 
     def lost(self, key: str) -> bool:
-        """Whether a figure of evaluations whose metric is better lower became NaN or infinite."""
-        name = key.removeprefix(BEST).removeprefix(quantities.EVAL)
-        if not key.startswith(quantities.EVAL) or self.directions.get(name) != LOWER or self.value(key) is not None:
-            return False
-        return not math.isfinite(self._newest(quantities.EVAL + name) or 0.0)
+        """Whether a figure became NaN or infinite; a best value, whether its metric did."""
+        last = quantities.EVAL + key.removeprefix(BEST) if key.startswith(BEST) else key
+        return self.value(key) is None and not math.isfinite(self._newest(last) or 0.0)
 
     @cached_property
     def with_best(self) -> set[str]:

@@ -79,7 +79,7 @@ def _settings_by(evidence: Evidence, workload: str, limit_sec: float) -> list[Me
         n = len(known) + len(evidence.short(workload, setting))
         if moments and n and devices:
             good = len([time for time in sample.numbers if time <= limit_sec])
-            measured.append(Measured(setting, moments, "≥" if sample.num_short else "", good, n, devices))
+            measured.append(Measured(setting, moments, sample.sign, good, n, devices))
     return measured
 
 
@@ -178,7 +178,7 @@ def gain_of(evidence: Evidence, workload: str, setting: Labels, base: Labels, ke
     error = None
     if top[2] is not None and bottom[2] is not None:
         error = factor * math.sqrt((top[2] / top[1]) ** 2 + (bottom[2] / bottom[1]) ** 2)
-    return _printed(factor, error, _sign(own, other, direction == HIGHER), tolerance(key))
+    return _printed(factor, error, _sign(own, other), tolerance(key))
 
 
 def _score(evidence: Evidence, workload: str, setting: Labels, base: Labels) -> That | str:
@@ -189,10 +189,9 @@ def _score(evidence: Evidence, workload: str, setting: Labels, base: Labels) -> 
     return gain_of(evidence, workload, setting, base, evidence.metric)
 
 
-def _sign(own: Observations, other: Observations, higher: bool) -> str:
-    """The sign of a ratio if one of its means is a lower bound. The inverse of such a mean is an upper bound."""
-    signs = ("≥", "≤") if higher else ("≤", "≥")
-    return signs[0] if own.num_short else signs[1] if other.num_short else ""
+def _sign(own: Observations, other: Observations) -> str:
+    """The sign of a gain if one of its means is a bound: the side with a missing run is worse than its mean."""
+    return "≤" if own.num_short else "≥" if other.num_short else ""
 
 
 def _printed(mean: float, error: float | None, sign: str, near: float) -> That:

@@ -112,10 +112,9 @@ def _beside(
         return {"ratio": None, "times_the_cost": None, "times_the_energy": None}
     first, second = look.sample(own), look.sample(name)
     bounds = factor_bounds(LOWER, first, second, level)
-    largest = max(first.largest, second.largest)
     ratio = None
     if bounds is not None and not (first.num_short and second.num_short):
-        value = fmean(second.at_least(largest)) / fmean(first.at_least(largest))
+        value = fmean(second.bounds(first)) / fmean(first.bounds(second))
         ratio = {"value": Near(value, 1e-9), "low": _finite(bounds[0]), "high": _finite(bounds[1])}
     times = {}
     for key, metric in (("times_the_cost", "cost_usd"), ("times_the_energy", "energy_joules")):

@@ -63,12 +63,11 @@ def shares_of(task: Task) -> str:
     return f". Reached the target: {words}" if reached else ""
 
 
-def bounds_of(lines: Iterable[Iterable[Point]]) -> str:
+def bounds_of(lines: Iterable[Iterable[Point]], key: str = TIME) -> str:
     """Caption: what a hollow mark means; "" without any."""
-    bounds = [point for points in lines for point in points if point.bound]
-    most = " (≥) or at most (≤)" if any(point.at_most for point in bounds) else ""
-    words = f". Hollow: runs missed the target, so the true mean is at least{most} what is drawn"
-    return words if bounds else ""
+    at_most = {point.at_most for points in lines for point in points if point.bound}
+    words = "at least (≥) or at most (≤)" if len(at_most) > 1 else "at most" if at_most == {True} else "at least"
+    return f". Hollow: {censoring.why_bound(key)}, so the true mean is {words} what is drawn" if at_most else ""
 
 
 def middle(runs: Sequence[Run]) -> Run:

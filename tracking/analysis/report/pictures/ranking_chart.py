@@ -37,7 +37,7 @@ def ranking(task: Task, metric: str, chosen: Best | None) -> Plot | None:
     tied = ", light blue: too little is known to tell it from the best" if chosen.tied else ""
     tied = ", light blue: not tested, since a search looked at the runs" if chosen.searched and tied else tied
     caption = f"{label}: means with standard errors, and each run as a dot; blue: the best mean{tied}"
-    caption += bounds_of(means.values())
+    caption += bounds_of(means.values(), metric)
     panels = [Panel("", label, means, metric), Panel("", label, runs, metric, RUNS)]
     figure = _draw({name: points[0] for name, points in means.items()}, runs, colours, texts, label)
     return drawn("settings", caption, figure, panels)
