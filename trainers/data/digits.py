@@ -7,6 +7,7 @@ under a minute and need no download.
 from __future__ import annotations
 
 import importlib.util
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +15,22 @@ import numpy as np
 from conf.schema import ConfigError
 from tracking.base import old_paths
 from trainers.data.images import Arrays, ImageData, Source, split
+from trainers.data.reading.packed_file import is_content
 
 NUM_SAMPLES = 1797
+NUM_BYTES, FIRST = 264_712, b"0,0,5,13,9,1,0,0,"  # of scikit-learn's file, unpacked
 NUM_TEST = 359  # a fixed fifth
 NUM_EVAL = 288  # a fifth of the rest
 
 
 def digits() -> ImageData:
-    """Return the dataset; its file is read at the first batch. Raises ConfigError if scikit-learn's file is missing."""
+    """Return the dataset; its file is read at the first batch.
+
+    Raises ConfigError if scikit-learn's file is missing, or is torn or another by its first and last bytes.
+    """
     path = digits_file()
+    if not is_content(path, FIRST, NUM_BYTES):
+        read_digits(path)  # It says what is wrong; another version of scikit-learn may have written the same numbers.
 
     def read(source: Source) -> Arrays:
         images, labels = read_digits(path)
@@ -62,7 +70,7 @@ def read_digits(path: Path) -> Arrays:
     """
     try:
         table = np.loadtxt(path, delimiter=",")
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise ConfigError(f"dataset=digits: {path} cannot be read ({error}). Next: reinstall scikit-learn") from error
     if table.shape != (NUM_SAMPLES, 65):
         raise ConfigError(

@@ -26,6 +26,7 @@ from filelock import FileLock
 from conf.schema import ConfigError
 from tracking.base.installation import with_home
 from trainers.data.images import Arrays, ImageData, Source
+from trainers.data.reading.packed_file import is_content
 from trainers.data.reading.regular_file import read_bytes
 
 MIRROR = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
@@ -48,9 +49,9 @@ NEXT_STEP = "replace the file by the original"
 
 
 def fashion_mnist(path: str = "data/fashion_mnist", download: bool = False) -> ImageData:
-    """Return the dataset in folder `path`. Its files are checked for now and read at the first batch.
+    """Return the dataset in folder `path`. Its files' headers and lengths are checked now; the first batch reads them.
 
-    Raises ConfigError if files are missing and `download` is off, or if they cannot be downloaded.
+    Raises ConfigError if files are missing and `download` is off, if they cannot be downloaded, or are torn or others.
     """
     folder = with_home(path)
     missing = [name for name in MD5 if find(folder, name) is None]
@@ -64,10 +65,17 @@ def fashion_mnist(path: str = "data/fashion_mnist", download: bool = False) -> I
             f" there from {MIRROR}"
         )
 
-    def read(source: Source) -> Arrays:
+    def files(source: Source) -> list[tuple[Path, tuple[int, ...]]]:
         prefix, num_samples = ("t10k", NUM_TEST) if source == "test" else ("train", NUM_TRAIN)
-        images, labels = _path(folder, f"{prefix}-images-idx3-ubyte"), _path(folder, f"{prefix}-labels-idx1-ubyte")
-        return read_idx(images, (num_samples, *IMAGE_SIZE)), read_idx(labels, (num_samples,))
+        shapes = {"images-idx3": (num_samples, *IMAGE_SIZE), "labels-idx1": (num_samples,)}
+        return [(_path(folder, f"{prefix}-{kind}-ubyte"), shape) for kind, shape in shapes.items()]
+
+    def read(source: Source) -> Arrays:
+        images, labels = (read_idx(*file) for file in files(source))
+        return images, labels
+
+    for file in (*files("train"), *files("test")):
+        check_idx(*file)
 
     num_eval = NUM_TRAIN // 5
     return ImageData(
@@ -127,13 +135,20 @@ def _fetch(url: str, md5: str, target: Path) -> None:
         Path(temporary).unlink(missing_ok=True)
 
 
+def check_idx(path: Path, shape: tuple[int, ...]) -> None:
+    """Raise ConfigError, as `read_idx` does, by the file's header and its length; the values are not read."""
+    header = _magic(shape) + struct.pack(f">{len(shape)}I", *shape)
+    if not is_content(path, header, len(header) + math.prod(shape)):
+        read_idx(path, shape)  # It says what is wrong.
+
+
 def read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     """Return the values of a file of unsigned bytes, gzipped if its name ends in .gz: uint8 [*shape], writable.
 
     Raises ConfigError, naming the file and what was expected, for any other content.
     """
     content = _content(path)
-    magic = bytes((0, 0, UNSIGNED_BYTE, len(shape)))
+    magic = _magic(shape)
     if content[:4] != magic:
         raise ConfigError(
             f"{path}: begins with {content[:4].hex() or 'nothing'}, expected {magic.hex()} (IDX, unsigned bytes,"
@@ -151,6 +166,10 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     if len(content) != num_bytes:
         raise ConfigError(f"{path}: holds {len(content)} bytes, expected {num_bytes} by its header. Next: {NEXT_STEP}")
     return np.frombuffer(content, np.uint8, offset=header.size).reshape(shape).copy()
+
+
+def _magic(shape: tuple[int, ...]) -> bytes:
+    return bytes((0, 0, UNSIGNED_BYTE, len(shape)))
 
 
 def _content(path: Path) -> bytes:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from conf.schema import ConfigError
+from tests.support.commands import events, launch
 from tests.trainers.processes import ALONE
 from trainers.data import fashion_mnist as module
 from trainers.data.fashion_mnist import MD5, fashion_mnist, read_idx
@@ -41,6 +42,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, array in files().items():
         (folder / f"{name}.gz").write_bytes(gzip.compress(idx(array)))
     return folder
+
+
+def made(folder: Path, refused: bool) -> dict:
+    """The first batch. A file is to be refused when the dataset is made, if it is so by its header or its length."""
+    data = fashion_mnist(str(folder))
+    assert not refused
+    return next(iter(data.train_loader(8, 1, ALONE)))
 
 
 def first_batch(folder: Path) -> dict:
@@ -109,9 +117,14 @@ LABELS = np.zeros(NUM_TRAIN, np.uint8)
     ],
 )
 def test_a_wrong_file_is_named_with_what_was_found(folder: Path, name: str, content: bytes, message: str) -> None:
-    (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+    packed = folder / f"{name}.gz"
+    packed.write_bytes(gzip.compress(content))
     with pytest.raises(ConfigError, match=message) as caught:
-        first_batch(folder)
+        made(folder, refused="labels from" not in message)
+    packed.unlink()
+    (folder / name).write_bytes(content)  # The same unpacked.
+    with pytest.raises(ConfigError, match=message):
+        made(folder, refused="labels from" not in message)
     assert name in str(caught.value) or "train set" in str(caught.value)
     assert "original" in str(caught.value)
 
@@ -121,7 +134,29 @@ def test_a_damaged_archive_is_named(folder: Path, damage) -> None:
     path = folder / "train-images-idx3-ubyte.gz"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ConfigError, match=r"train-images-idx3-ubyte\.gz: is damaged or truncated"):
-        first_batch(folder)
+        fashion_mnist(str(folder))
+
+
+def test_an_archive_with_zeros_behind_it_is_read(folder: Path) -> None:
+    """As GNU gzip does. Its last bytes are not its length."""
+    path = folder / "train-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes() + bytes(512))
+    assert first_batch(folder)["num_samples"] == 8
+
+
+@pytest.mark.slow
+def test_a_torn_file_is_refused_before_the_clock(tmp_path: Path) -> None:
+    for prefix, num in (("train", module.NUM_TRAIN), ("t10k", module.NUM_TEST)):
+        for kind, shape in (("images-idx3", (num, 28, 28)), ("labels-idx1", (num,))):
+            content = gzip.compress(idx(np.zeros(shape, np.uint8)), 1)
+            torn = content[:-100] if (prefix, kind) == ("t10k", "images-idx3") else content  # the last one to be read
+            (tmp_path / f"{prefix}-{kind}-ubyte.gz").write_bytes(torn)
+    run = launch(tmp_path, "gpus=0", "dataset=fashion_mnist", f"dataset.path={tmp_path}", "tracking.offline=true")
+    assert run.code == 2, run.output
+    message = run.result["failure"]["message"]
+    assert f"{tmp_path}/t10k-images-idx3-ubyte.gz: is damaged or truncated" in message
+    assert "Next: replace the file by the original" in message
+    assert not events(run.folder, "run_start")
 
 
 def test_a_pipe_in_place_of_a_file_is_named(tmp_path: Path) -> None:

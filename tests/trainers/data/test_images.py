@@ -1,5 +1,8 @@
 """In-memory image data: nothing is read early, every sample counts once, shapes never change."""
 
+import gzip
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -181,11 +184,33 @@ def test_digits_parts_are_disjoint_and_complete() -> None:
     assert all(len(part.labels.unique()) == 10 for part in parts)
 
 
-def test_digits_without_scikit_learn(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+def test_digits_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digits_module.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="install scikit-learn"):
         digits()
+
+
+def test_a_damaged_file_of_digits_is_named(tmp_path: Path) -> None:
     broken = tmp_path / "digits.csv.gz"
-    broken.write_bytes(b"not gzip")
-    with pytest.raises(ConfigError, match=r"digits\.csv\.gz cannot be read"):
-        read_digits(broken)
+    whole, flipped = digits_file().read_bytes(), bytearray(digits_file().read_bytes())
+    flipped[20_000] ^= 255
+    for content in (b"not gzip", whole[:-30], bytes(flipped)):
+        broken.write_bytes(content)
+        with pytest.raises(ConfigError, match=r"digits\.csv\.gz cannot be read"):
+            read_digits(broken)
+
+
+def test_a_torn_file_of_digits_is_refused_when_the_dataset_is_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path, content = tmp_path / "digits.csv.gz", digits_file().read_bytes()
+    monkeypatch.setattr(digits_module, "digits_file", lambda: path)
+    for wrong, words in (
+        (content[:-30], "cannot be read"),
+        (gzip.compress(b"1,2\n"), r"holds a table \[2\], expected"),
+    ):
+        path.write_bytes(wrong)
+        with pytest.raises(ConfigError, match=words):
+            digits()
+    path.write_bytes(gzip.compress(gzip.decompress(content) + b"\n"))  # another file with the same numbers
+    assert digits().num_train + digits().num_eval + digits().num_test == len(load_digits().images)
