@@ -1,7 +1,8 @@
 """python -m tracking follow, and watch: show runs of another launcher, on any host that has their folders.
 
-JSON: follow has `folder`, and `exit_code` as of launch.py; watch has `folder`, and `runs`, each with `run`, `state`,
-`epoch`, `samples_per_sec`, `loss`, `evaluated` and `warnings`.
+JSON: follow has `folder`, and `exit_code` as of launch.py; watch has `folder`, `damaged` (a sentence for each of a
+sweep's own files that cannot be read), and `runs`, each with `run`, `state`, `epoch`, `samples_per_sec`, `loss`,
+`evaluated` and `warnings`.
 """
 
 from __future__ import annotations
@@ -73,9 +74,31 @@ def run_watch(arguments: argparse.Namespace) -> Answer:
     runs = screen.watch(folder, console, interval_sec, arguments.once)
     if not runs:
         print(f"note: {folder} has no run yet, or none that this version can read", file=sys.stderr)
-    has_failed = any(live_run.has_failed for live_run in runs)
+    damaged = damaged_files(folder)
+    for sentence in damaged:
+        print(f"note: {sentence}", file=sys.stderr)
+    has_failed = bool(damaged) or any(live_run.has_failed for live_run in runs)
     rows = [json_row(live_run, run_folder.now_ms()) for live_run in runs]
-    return Answer(FAILURE if has_failed else SUCCESS, {"folder": str(folder), "runs": rows})
+    return Answer(FAILURE if has_failed else SUCCESS, {"folder": str(folder), "runs": rows, "damaged": damaged})
+
+
+def damaged_files(folder: Path) -> list[str]:
+    """A sentence for each of a sweep's own files that cannot be read; empty for a run, which says so itself."""
+    from tracking.jobs.plan import sweep
+    from tracking.jobs.search import damage
+    from tracking.record import files, run_folder
+
+    if files.exists(folder / run_folder.CONFIG):
+        return []
+    words = [damage(folder)]
+    for read in (run_folder.read_info, run_folder.read_result, sweep.definition):
+        try:
+            read(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # A sweep that still runs has no result.
+        except (OSError, ValueError) as error:
+            words.append(str(error))
+    return [sentence for sentence in words if sentence]
 
 
 def find_folder(name: str | None, runs_dir: Path) -> Path:

@@ -197,7 +197,10 @@ def read_result(folder: Path) -> Result | None:
 def read_config(folder: Path) -> schema.RunConfig:
     """The config of a run. Raises OSError, and ConfigError for a malformed file."""
     path = folder / CONFIG
-    return stored_config.parse(files.read_text(path), str(path))
+    try:
+        return stored_config.parse(files.read_text(path), str(path))
+    except UnicodeDecodeError as error:
+        raise schema.ConfigError(f"{path}: is not text ({error.reason}). Next: put a copy in place") from None
 
 
 def write_config(folder: Path, config: schema.RunConfig) -> None:

@@ -328,7 +328,8 @@ def test_the_note_says_that_it_is_no_uninterrupted_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ('{"argv": [], "jo', "is damaged"), ('{"argv": []}', "'jobs'"), ("[]", "list indices"),
+        ('{"argv": [], "jo', "is damaged"), ('{"argv": []}', "is not the definition"),
+        ("[]", "is not the definition"),
         ('{"argv": [], "jobs": [{"config": {"of_later": 1}, "overrides": []}]}', "of_later: no such option"),
     ],
 )  # fmt: skip

@@ -37,7 +37,10 @@ class Values:
         if run.id not in self._configs:
             self._configs[run.id] = {}
             try:
-                self._configs[run.id] = words(stored_config.loaded(self._store.text(run, "config.yaml")))
+                content = stored_config.loaded(self._store.text(run, "config.yaml"))
+                if not isinstance(content, dict):
+                    raise ValueError("it has no options")
+                self._configs[run.id] = words(content)
             except FileNotFoundError:
                 pass
             except ValueError:

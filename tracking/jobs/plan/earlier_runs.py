@@ -131,7 +131,11 @@ def _read(folder: Path, models: Collection[str], before_ms: int | None) -> Earli
 
 def place_of(folder: Path) -> Place:
     """The hardware and stack of a run, from its fingerprint. Raises OSError, ValueError for a malformed file."""
-    tags = fingerprint.tags(documents.read_json(folder / run_folder.FINGERPRINT))
+    path = folder / run_folder.FINGERPRINT
+    try:
+        tags = fingerprint.tags(documents.read_json(path))
+    except (AttributeError, LookupError, TypeError) as error:
+        raise ValueError(f"{path}: is not a fingerprint ({error!r})") from error
     return Place(*(tags.get(f"env.{name}", "") for name in ("gpu", "cpu", "stack_id")))
 
 

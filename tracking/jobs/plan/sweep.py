@@ -74,9 +74,19 @@ def name_jobs(jobs: Sequence[Job]) -> None:
 
 def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> None:
     name_jobs(jobs)
-    definition = [{"overrides": job.overrides, "config": dataclasses.asdict(job.config)} for job in jobs]
-    documents.write_json(folder / DEFINITION, {"argv": list(argv), "jobs": definition})
+    rows = [{"overrides": job.overrides, "config": dataclasses.asdict(job.config)} for job in jobs]
+    documents.write_json(folder / DEFINITION, {"argv": list(argv), "jobs": rows})
     sweep_view.write(folder, [job.config for job in jobs], [job.name for job in jobs], list(sweep_summary.grid(jobs)))
+
+
+def definition(folder: Path) -> dict[str, Any]:
+    """The content of sweep.json: `argv`, and `jobs`, each with `config` and `overrides`. Raises OSError, ValueError."""
+    path = folder / DEFINITION
+    content = documents.read_json(path)
+    whole = isinstance(content, dict) and all(isinstance(content.get(key), list) for key in ("argv", "jobs"))
+    if whole and all(isinstance(job, dict) and {"config", "overrides"} <= job.keys() for job in content["jobs"]):
+        return dict(content)
+    raise ValueError(f"{path}: is not the definition of a sweep. Next: move its folder away, or put a copy in place")
 
 
 def search_path(folder: Path | None) -> list[str]:
@@ -85,7 +95,7 @@ def search_path(folder: Path | None) -> list[str]:
         return []
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--config-dir", "-cd")
-    begun, _ = parser.parse_known_args(documents.read_json(folder / DEFINITION)["argv"])
+    begun, _ = parser.parse_known_args(definition(folder)["argv"])
     return [f"hydra.searchpath=[file://{Path(begun.config_dir).absolute()}]"] if begun.config_dir else []
 
 
@@ -93,7 +103,7 @@ def extend(folder: Path, jobs: Sequence[Job], num_before: int) -> None:
     """Add jobs to a sweep that already has the first `num_before` of them. Raises OSError."""
     configs = [job.config for job in jobs]
     ownership.sign(folder, configs, beside=configs[:num_before])
-    write_definition(folder, jobs, documents.read_json(folder / DEFINITION)["argv"])
+    write_definition(folder, jobs, definition(folder)["argv"])
     ownership.sign(folder, configs)
 
 
@@ -148,8 +158,8 @@ def _read_to_resume(folder: Path, option: str) -> list[Job]:
 
 def read(folder: Path) -> list[Job]:
     """All jobs of a sweep, each with the folder in which it finished, or else its newest folder with a result."""
-    definition = documents.read_json(folder / DEFINITION)
-    jobs = [Job(stored_config.from_dict(RunConfig, row["config"]), row["overrides"]) for row in definition["jobs"]]
+    rows = definition(folder)["jobs"]
+    jobs = [Job(stored_config.from_dict(RunConfig, row["config"]), row["overrides"]) for row in rows]
     find_results(jobs, folders_by_hash(folder))
     return jobs
 
@@ -208,7 +218,7 @@ def finish(
     try:
         log = Journal(folder / run_folder.JOURNAL)
         time_ms = killed.time_ms if killed else None
-        text = note(documents.read_json(folder / DEFINITION)["argv"], result.failure)
+        text = note(definition(folder)["argv"], result.failure)
         if not killed and all(job.result is not None for job in jobs):  # nobody waits for a report of a stopped sweep
             from tracking.jobs.plan import sweep_report
 

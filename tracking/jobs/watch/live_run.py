@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,18 +46,26 @@ class LiveRun:
     unreadable: str = ""  # why the run cannot be read
 
     def __post_init__(self) -> None:
-        try:
+        self.config, self._created_ms = RunConfig(), 0
+        with self._naming(run_folder.CONFIG):
             self.config = run_folder.read_config(self.folder)
-        except ValueError as error:
-            self.config, self.unreadable = RunConfig(), f"{run_folder.CONFIG} cannot be read: {error}"
+        with self._naming(run_folder.RUN):
+            self._created_ms = run_folder.read_info(self.folder).created_ms
         self.name = self.name or self.folder.name
         self._offsets: dict[str, int] = {}
         self._now_sec = 0.0
         self._trained: float = 0  # the last epoch that was ended or evaluated
-        self._created_ms = run_folder.read_info(self.folder).created_ms
         self._resumed_ms = 0  # when the present attempt began; 0 for the first
         self._last_ms: dict[str, int] = {}  # the time of each node's newest record in the present attempt
         self._past: list[float] | None = None
+
+    @contextmanager
+    def _naming(self, file: str) -> Iterator[None]:
+        """If the file is damaged, note that the run cannot be read."""
+        try:
+            yield
+        except ValueError as error:
+            self.unreadable = f"{file} cannot be read: {error}"
 
     def read(self) -> None:
         """Read what is new in the folder; while the file system is away, nothing changes."""
@@ -69,7 +77,8 @@ class LiveRun:
                     self._offsets[file] = offset
                     with suppress(ValueError, TypeError, LookupError, AttributeError):  # Skip foreign records.
                         self._see(record, HEAD if file == run_folder.JOURNAL else node_records.node_of(file))
-            self.result = run_folder.read_result(self.folder)
+            with self._naming(run_folder.RESULT):
+                self.result = run_folder.read_result(self.folder)
         if self.result is not None:  # A loop begins an epoch after its last evaluation, and does not train it.
             self.epoch = self._trained
 
@@ -213,7 +222,7 @@ def live_runs(folder: Path, known: Mapping[Path, LiveRun]) -> dict[Path, LiveRun
     """The runs of a sweep's or a run's folder; runs that are `known` already keep their state."""
     runs = dict(known)
     for path in [folder, *files.folders(folder, run_folder.RUN)]:
-        with suppress(OSError, ValueError):  # the run's folder is still being made
+        with suppress(OSError):  # the run's folder is still being made
             if path not in runs and files.exists(path / run_folder.CONFIG):
                 runs[path] = LiveRun(path)
     return runs

@@ -147,7 +147,12 @@ def print_lines(console: Console, runs: Iterable[LiveRun]) -> None:
 
 
 def has_ended(folder: Path, runs: Iterable[LiveRun]) -> bool:
-    """Whether a run, or a sweep with all its runs, has ended."""
-    with suppress(OSError, ValueError):
-        return run_folder.read_result(folder) is not None and all(run.has_ended for run in runs)
-    return False
+    """Whether a run, or a sweep with all its runs, has ended; nobody mends a damaged result."""
+    if not all(run.has_ended for run in runs):
+        return False
+    try:
+        return run_folder.read_result(folder) is not None or any(run.folder == folder for run in runs)
+    except OSError:
+        return False
+    except ValueError:
+        return True

@@ -41,8 +41,11 @@ def test_the_check_passes_over_lines_of_a_journal_that_are_no_rows(runs: list[Pa
     assert JournalFigures(runs[0]).rows == rows
 
 
-def test_a_report_names_a_damaged_config_and_compares_the_others(runs: list[Path], tmp_path: Path) -> None:
-    (runs[3] / "config.yaml").write_text("dataset: [1")
+@pytest.mark.parametrize("content", ["dataset: [1", "", "- 1"])
+def test_a_report_names_a_damaged_config_and_compares_the_others(
+    runs: list[Path], tmp_path: Path, content: str
+) -> None:
+    (runs[3] / "config.yaml").write_text(content)
     store = FolderRuns([tmp_path])
     warnings = report.make(store, [SWEEP], store.find([SWEEP])).warnings
     (words,) = [words for words in warnings if "config.yaml" in words]

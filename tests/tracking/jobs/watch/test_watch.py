@@ -113,6 +113,44 @@ def test_a_run_whose_config_cannot_be_read_is_shown_and_fails(
     assert lines[1].startswith(f"{bad.name}: unreadable; config.yaml cannot be read: ")
 
 
+@pytest.mark.parametrize("damaged", [b"", b"{", b"[]", b"\xff"], ids=repr)
+@pytest.mark.parametrize("name", [run_folder.CONFIG, run_folder.RESULT, run_folder.RUN])
+@pytest.mark.parametrize("is_swept", [True, False])
+def test_a_file_that_cannot_be_read_is_named_and_watching_ends(
+    runs: Path, capsys: pytest.CaptureFixture[str], name: str, damaged: bytes, is_swept: bool
+) -> None:
+    parent = studied.make_sweep(runs, studied.SWEEP, "sqlite:///none.db", 1) if is_swept else runs
+    bad = studied.make_run(parent, studied.config(), "sqlite:///none.db")
+    (bad / name).write_bytes(damaged)
+    code, printed = watched(capsys, "--every", "3")
+    assert code == 1
+    assert f"{bad.name}: unreadable" in printed
+    assert f"{name} cannot be read: {bad / name}: " in printed
+    assert "Next: " in printed
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{", b"[]", b"\xff"], ids=repr)
+@pytest.mark.parametrize("name", ["sweep.json", "search.json", run_folder.RESULT, run_folder.RUN])
+def test_a_damaged_file_of_the_sweep_is_named_beside_its_runs(
+    runs: Path, capsys: pytest.CaptureFixture[str], name: str, damaged: bytes
+) -> None:
+    sweep = studied.make_sweep(runs, studied.SWEEP, "sqlite:///none.db", 1)
+    good = studied.make_run(sweep, studied.config(), "sqlite:///none.db")
+    assert watched(capsys, "--every", "3")[0] == 0
+    (sweep / name).write_bytes(damaged)
+    assert main(["watch", "--every", "3", "--runs-dir", str(runs)]) == 1
+    printed = capsys.readouterr()
+    assert f"{good.name}: finished" in printed.out
+    assert f"note: {sweep / name}: " in printed.err
+    assert "Next: " in printed.err
+
+
+def test_a_fingerprint_that_is_none_leaves_the_past_unknown(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = training(runs, step_sec=0.5, fingerprint=FACTS)
+    (folder / run_folder.FINGERPRINT).write_text("[]")
+    assert watched(capsys, "--once", str(folder))[0] == 0
+
+
 def test_a_run_that_its_search_stopped_has_not_failed(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     studied.make_run(runs, studied.config(), "sqlite:///none.db", failure="search")
     code, printed = watched(capsys, "--once")
