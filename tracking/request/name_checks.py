@@ -17,6 +17,7 @@ from tracking.base.safe_text import breaks_a_line, one_line
 from tracking.base.secrets import MIN_CHARS, REDACTED, URL_PASSWORD, is_secret_name, redacted, strip_credentials
 
 LARGEST = 1e50  # the largest number with a point; far above any that has a use
+MAX_PATH_BYTES = 4096 - 400  # Linux's limit for a path, less a sweep's, a run's and a file's name
 MAX_NAME = 40  # characters: a folder's name, of 255 bytes, has four such parts, a time, and the swept values
 NAME_PATTERN = rf"[\w+-][\w.+-]{{0,{MAX_NAME - 1}}}"
 MAX_SHOWN_CHARS = 200  # characters of a refused value in its message
@@ -87,8 +88,12 @@ def check_runs_dir(runs_dir: str) -> None:
         raise ConfigError("runs_dir=: is empty. Next: give the folder for run folders, or leave it out")
     folder, why = Path(runs_dir).absolute(), ""
     try:
-        nearest = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+        nearest = next((path for path in (folder, *folder.parents) if path.is_symlink() or path.exists()), folder)
         why = "" if nearest.is_dir() else f"{nearest} is not a folder"
+        if why and nearest.is_symlink() and not nearest.exists():  # Its disk may not be mounted.
+            why = f"{nearest} is a link to {nearest.readlink()}, which is missing"
+        if not why and len(os.fsencode(folder)) > MAX_PATH_BYTES:
+            why = f"has {len(os.fsencode(folder)):,} bytes, of up to {MAX_PATH_BYTES:,} that leave room for runs in it"
         if not why and not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
             why = f"no access to {nearest}, or its file system is read-only"
     except OSError as error:  # as for a name that is too long

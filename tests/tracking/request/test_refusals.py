@@ -14,6 +14,8 @@ from omegaconf.errors import OmegaConfBaseException
 from conf.schema import ConfigError
 from tests.support.commands import TINY, Launched, launch
 from tests.support.composing import composed
+from tests.support.in_process import answer
+from tracking.record import run_folder
 from tracking.request import checks, refusal
 from tracking.request.command_line.arguments import hydra_arguments
 
@@ -90,6 +92,7 @@ REFUSED = {
     "tracking.uri=/tmp/mlruns": ["tracking.uri=/tmp/mlruns", "sqlite:///"],
     "stack.kind=magic": ["stack.kind=magic", "native"],
     "runs_dir=/proc/runs": ["runs_dir=/proc/runs", "write to"],
+    "runs_dir=/proc/runs dry_run=true": ["runs_dir=/proc/runs: nothing can be made in /proc", "write to"],
     "sweep.resume=nothing": ["sweep.resume=nothing", "no such sweep"],
     "-m seed=1,2 profile=true profile.seed=7 dry_run=true": [
         "profile.seed=7: no job has this seed",
@@ -103,6 +106,7 @@ REFUSED = {
     "resume=nothing": ["resume=nothing", "not a run's folder"],
     "resume=": ["resume=: is empty", "leave resume out"],
     f"runs_dir={'x' * 300} dry_run=true": ["runs_dir=xxx", "File name too long", "that you can write to"],
+    f"runs_dir={'/'.join(['x' * 200] * 19)} dry_run=true": ["of up to 3,696 that leave room for runs in it"],
     "runs_dir=/etc/passwd/runs dry_run=true": ["runs_dir=/etc/passwd/runs: /etc/passwd is not a folder"],
     "dataset.path=": ["dataset.path=: is empty", "give a folder"],
     "data_dir= model=gpt dataset=text": ["data_dir=: is empty"],
@@ -147,7 +151,7 @@ IN_THE_WORKER = {
 # What composing and checking a job would not refuse: words of sweeps, folders and recipes; and some others.
 LAUNCHED = IN_THE_WORKER | {words for words in REFUSED if words.startswith("-")} | {
     "modle=vgg", "gpus", "gpus=8", "recipe=bla", "recipe=resnet50_cpu dry_run=true", "runs_dir=/proc/runs",
-    "sweep.resume=nothing", "resume=nothing", "model=resnet50 dataset=imagenet",
+    "runs_dir=/proc/runs dry_run=true", "sweep.resume=nothing", "resume=nothing", "model=resnet50 dataset=imagenet",
     "model=gpt recipe=gpt_cpu dataset=text", "model.workload=nothing:WORKLOAD dry_run=true",
 }  # fmt: skip
 # Further values of options that others stand for.
@@ -178,6 +182,27 @@ def test_a_job_is_refused_with_words_that_help(request_: str) -> None:
     text = " ".join(refusal.explain(refused.value).split())
     for expected in REFUSED[request_]:
         assert expected in text
+
+
+@pytest.mark.parametrize("target", ["nowhere/deep", "runs"], ids=["missing", "itself"])
+def test_a_link_to_no_folder_is_no_place_for_runs(tmp_path: Path, target: str) -> None:
+    """Its disk may not be mounted. A link to itself ended in a traceback."""
+    link = tmp_path / "runs"
+    link.symlink_to(tmp_path / target)
+    for runs_dir in (link, link / "mine"):
+        with pytest.raises(ConfigError, match=f"{link} is a link to {tmp_path / target}, which is missing. Next: "):
+            check([f"runs_dir={runs_dir}"])
+
+
+@pytest.mark.slow
+def test_a_dry_run_on_a_full_disk_is_refused_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_folder, "RESERVE_BYTES", 1 << 60)
+    refused = answer(tmp_path, "gpus=0", "dataset=digits", "runs_dir=my/runs", "tracking.offline=true", "dry_run=true")
+    assert refused.code == 2
+    assert f"refused: runs_dir=my/runs: nothing can be made in {tmp_path} (" in " ".join(refused.output.split())
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture(scope="module")

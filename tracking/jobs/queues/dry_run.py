@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rich.console import Console
 
+from conf.schema import ConfigError
 from tracking.jobs.follow import price_words, search_price
 from tracking.jobs.plan import Job, price, sweep
 from tracking.jobs.queues import batch_script
 from tracking.jobs.search import SearchJobs
 from tracking.jobs.worker_command import worker_command
 from tracking.machine.stacks import RefusedStacks, ready, summary
+from tracking.record import run_folder
 from tracking.request.strategy_checks import memory_words
 
 
@@ -21,6 +24,8 @@ def show(
     jobs: Sequence[Job], refused: RefusedStacks, gpus: Sequence[Any], console: Console, search_jobs: SearchJobs | None
 ) -> None:  # fmt: skip
     """Print each job's command or batch script, its estimate, and the price of all jobs. Raises ConfigError."""
+    if jobs:
+        check_room(jobs[0].config.runs_dir)
     sweep.name_jobs(jobs)
     if search_jobs:
         console.print(search_jobs.begins(), soft_wrap=True)
@@ -34,6 +39,18 @@ def show(
             console.print(f"  {price_words.of_job(job, estimates[number - 1])}", soft_wrap=True)
     if price_of_all := _price(jobs, estimates, gpus, search_jobs):
         console.print(f"price: {price_of_all}", soft_wrap=True)
+
+
+def check_room(runs_dir: str) -> None:
+    """Raise ConfigError if no run could be made in the folder, such as on a full disk; nothing is left behind."""
+    folder = Path(runs_dir).resolve()
+    nearest = next(path for path in (folder, *folder.parents) if path.is_dir())
+    try:
+        with TemporaryDirectory(prefix=".dry-run-", dir=nearest) as trial:
+            run_folder.reserve(Path(trial))
+    except OSError as error:
+        why = f"nothing can be made in {nearest} ({error.strerror})"
+        raise ConfigError(f"runs_dir={runs_dir}: {why}. Next: give a folder that you can write to") from error
 
 
 def _price(
