@@ -35,7 +35,6 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from conf import schema
 from conf.instance_prices import prices
 from conf.schema import ConfigError, RunConfig
 from tracking.base import installation, secrets
@@ -55,26 +54,31 @@ class Request:
     """The jobs that the command line asks for."""
 
     jobs: list[tuple[RunConfig, list[str], list[str]]] = field(default_factory=list)  # config, overrides, swept keys
-    refusals: list[str] = field(default_factory=list)  # reasons; raising inside Hydra would prefix its own message
     multirun: bool = False
     axes: list[str] = field(default_factory=list)  # axes of a search, such as `batch_size=8,16`
     events: EventStream = field(default_factory=EventStream)
     search_path: list[str] = field(default_factory=list)  # --config-dir as an override, for jobs that a search adds
 
     def add(self, config: DictConfig) -> None:
-        """Add one job. Hydra calls this with each composed config."""
+        """Add one job. Hydra calls this with each composed config, and would compose the rest after an Exception."""
         hydra_config = HydraConfig.get()
         self.multirun = hydra_config.mode == RunMode.MULTIRUN
         swept_keys, overrides = list(hydra_config.sweeper.get("params") or {}), list(hydra_config.overrides.task)
-        run_config = OmegaConf.to_object(config)
-        self.jobs.append((run_config, overrides, swept_keys))  # type: ignore[arg-type]
-        sources = hydra_config.runtime.config_sources
+        sources, chosen = hydra_config.runtime.config_sources, hydra_config.runtime.choices
         folders = [f"file://{each.path}" for each in sources if each.provider == "command-line"]
         self.search_path = [f"hydra.searchpath=[{','.join(folders)}]"] if folders else []
         options = GlobalHydra.instance().config_loader().get_group_options
-        chosen = hydra_config.runtime.choices
-        if reason := refusal.added_option(run_config) or choices.wrong_choice(chosen, overrides, options, sources):
-            self.refusals.append(reason)
+        try:
+            run_config: Any = OmegaConf.to_object(config)
+            if reason := refusal.added_option(run_config) or choices.wrong_choice(chosen, overrides, options, sources):
+                raise ConfigError(reason)
+            if name := study_checks.real_dataset(run_config, overrides):
+                overrides.append(f"dataset={name}")
+                run_config = refusal.declared(OmegaConf.to_object(hydra.compose("config", overrides)))
+                study_checks.check_data(run_config)
+        except (ConfigError, HydraException, OmegaConfBaseException) as error:
+            raise SystemExit(refusal.explain(error)) from error
+        self.jobs.append((run_config, overrides, swept_keys))
 
 
 def main() -> int:
@@ -105,13 +109,12 @@ def compose_and_launch(events: EventStream) -> tuple[int, str]:
             with tempfile.TemporaryDirectory() as scratch:
                 os.environ["TIMETRIAL_SCRATCH"] = scratch  # where conf/config.yaml sends Hydra's own output folders
                 request = collect(events)
-                request.jobs = study_checks.on_real_data(request.jobs, partial(composed, request))
-            if request.refusals:
-                raise ConfigError(request.refusals[0])
             return launch(request, supervisor) if request.jobs else 0, ""  # --help and --cfg job have no jobs
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         return 2, refusal.explain(error)
-    except SystemExit as end:  # Hydra's, after --help or for a wrong flag
+    except SystemExit as end:  # Hydra's, after --help or for a wrong flag; a refused job's, with words
+        if isinstance(end.code, str):
+            return 2, end.code
         return int(end.code or 0), arguments.wrong_flags(sys.argv[1:]) if end.code == 2 else ""
     except KeyboardInterrupt:
         return 1, "stopped"
@@ -227,19 +230,17 @@ def parsed(word: str) -> Override:
 
 def parsed_axis(word: str) -> tuple[str, object, list[Any]]:
     """An axis: its key, Hydra's sweep over it, and its values if it lists them. Raises ConfigError."""
-    sweep = (override := parsed(word)).value()
+    sweep = (given := parsed(word)).value()
     try:
-        values = (
-            list(override.sweep_iterator(Transformer.identity)) if isinstance(sweep, ChoiceSweep | RangeSweep) else []
-        )
+        values = list(given.sweep_iterator(Transformer.identity)) if isinstance(sweep, ChoiceSweep | RangeSweep) else []
     except ValueError as error:
-        raise ConfigError(f"{word}: {error}. Next: list the values: {override.key_or_group}=8,16,32") from None
+        raise ConfigError(f"{word}: {error}. Next: list the values: {given.key_or_group}=8,16,32") from None
     return word.partition("=")[0], sweep, values
 
 
 def prepare_hydra() -> None:
     """Register the schema with Hydra, and patch what launch.py needs changed in Hydra."""
-    ConfigStore.instance().store("schema", schema.RunConfig)
+    ConfigStore.instance().store("schema", RunConfig)
     for name, price in prices().items():
         ConfigStore.instance().store(name, price, group="instance", package="instance")
     if not __debug__:  # Hydra's parser consumes tokens inside assertions, which PYTHONOPTIMIZE removes.

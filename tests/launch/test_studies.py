@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from benchmarks.steps import in_calls, scaling, why
 from conf.instance_prices import prices
@@ -287,6 +288,26 @@ def test_the_study_of_scaling_on_real_data_is_one_command_where_data_dir_has_it(
     refused = answer(tmp_path, *words, "model=resnet50,gnmt")
     assert refused.code == 2
     assert "wmt is not a folder with dataset=wmt of model=gnmt. Next: give data_dir=FOLDER" in refused.output
+
+
+@pytest.mark.slow
+def test_a_study_without_its_data_is_refused_at_its_first_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has 120 jobs, and each takes Hydra 0.3 s."""
+    made: list[object] = []
+    to_object = OmegaConf.to_object
+
+    def noted(config: object) -> object:
+        made.append(to_object(config))
+        return made[-1]
+
+    monkeypatch.setattr(OmegaConf, "to_object", noted)
+    words = ["-m", "+study=precision", "study.data=real", "data_dir=/nowhere", "dry_run=true"]
+    refused = answer(tmp_path, *words)
+    assert refused.code == 2
+    assert "refused: study.data=real: /nowhere/" in refused.output
+    assert (
+        sum(isinstance(each, RunConfig) for each in made) == 2
+    )  # the first job, on its small dataset and on the real one
 
 
 # Memory in GiB and compute capability by NVIDIA's names.

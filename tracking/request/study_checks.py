@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from conf.launch_options import StudyConfig
 from conf.schema import ConfigError, RunConfig
 from tracking.base.installation import LAUNCH, with_home
 
-StudyJob = tuple[RunConfig, list[str], list[str]]  # config, overrides, swept keys
 REAL_DATA = ("imagenet", "coco", "wmt", "movielens", "fashion_mnist", "tokens")
 
 
@@ -39,16 +38,6 @@ def real_dataset(config: RunConfig, overrides: Sequence[str]) -> str | None:
     if not config.study.data or any(word.startswith("dataset=") for word in overrides):
         return None
     return next((name for name in config.model.targets if name in REAL_DATA), None)
-
-
-def on_real_data(jobs: Sequence[StudyJob], compose: Callable[[list[str]], RunConfig]) -> list[StudyJob]:
-    """The jobs, each with its overrides and swept keys; those of study.data=real are on their model's real dataset."""
-    made = []
-    for config, overrides, swept_keys in jobs:
-        name = real_dataset(config, overrides)
-        words = [*overrides, f"dataset={name}"] if name else overrides
-        made.append((compose(words) if name else config, words, swept_keys))
-    return made
 
 
 def check_data(config: RunConfig) -> None:
