@@ -11,7 +11,7 @@ from typing import Any
 
 SUCCESS, FAILURE, REFUSED = 0, 1, 2  # exit codes, explained in parser.EXIT_CODES
 ADVICE = {
-    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EISDIR), "check this path"),
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST), "check this path"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "get access to it, or give another path"),
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space on its disk"),
     errno.ELOOP: "put the file itself there",

@@ -11,7 +11,7 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,8 +29,8 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     An OSError of it names `path`.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    files.remove(temporary)  # A dead process with this id may have left it, or another user a link.
     try:
+        files.remove(temporary)  # A dead process with this id may have left it, or another user a link.
         with files.opened(temporary, "xb") as file:
             yield file
             file.flush()
@@ -41,7 +41,8 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     finally:
-        files.remove(temporary)
+        with suppress(OSError):  # as on a read-only disk, which the first error names
+            files.remove(temporary)
 
 
 def remove_temporary(folder: Path) -> None:

@@ -73,7 +73,7 @@ def folders(folder: Path, name: str) -> list[Path]:
 
 def remove(path: Path) -> None:
     """Delete a file or link if it exists."""
-    with suppress(FileNotFoundError), _open_folder(path.parent) as folder:
+    with suppress(FileNotFoundError), _open_folder(path.parent) as folder, errors_with_path(path):
         os.unlink(path.name, dir_fd=folder)
 
 

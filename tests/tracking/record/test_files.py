@@ -172,3 +172,15 @@ def test_an_error_names_the_file_that_was_to_be_written(
     with pytest.raises(OSError, match=rf"{named}'$"):
         write()
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_write_on_a_read_only_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of the temporary file beside it says nothing to a user."""
+
+    def refuse(name: str, **_: int) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), name)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(OSError, match="Read-only file system") as caught:
+        documents.write_text(tmp_path / "file.txt", "text")
+    assert caught.value.filename == str(tmp_path / "file.txt")
