@@ -37,7 +37,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from conf.instance_prices import prices
 from conf.schema import ConfigError, RunConfig
-from tracking.base import installation, secrets
+from tracking.base import installation, paths, secrets
 from tracking.base.console import LastingStream
 from tracking.base.event_stream import EventStream
 from tracking.jobs.handover import SupervisorProcess, ahead
@@ -83,7 +83,7 @@ class Request:
 
 def main() -> int:
     """Run what the command line asks for. Returns the exit code."""
-    if reason := installation.wrong_system() or installation.missing_folder():
+    if reason := installation.wrong_system() or paths.missing_folder():
         print(f"refused: {reason}", file=sys.stderr)
         return 2
     secrets.guard_tracebacks()

@@ -19,7 +19,7 @@ import launch
 from tests.support.commands import HANGS_SEC, ROOT, environment
 from tests.support.composing import composed
 from tracking.__main__ import main
-from tracking.base import installation
+from tracking.base import installation, paths
 from tracking.request import refusal
 
 VERSION = f"timetrial {tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['version']}\n"
@@ -69,7 +69,7 @@ def test_another_operating_system_is_refused_in_words(
 def test_a_removed_current_folder_is_refused_in_words(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert installation.missing_folder() is None
+    assert paths.missing_folder() is None
     (folder := tmp_path / "removed").mkdir()
     monkeypatch.chdir(folder)
     folder.rmdir()

@@ -412,4 +412,4 @@ def test_a_home_is_looked_up_in_one_place() -> None:
         for path in FILES
         if any(isinstance(node, ast.Attribute) and "expanduser" in node.attr for node in nodes_of(path))
     ]
-    assert own == ["tracking/base/installation.py"], "use with_home"
+    assert own == ["tracking/base/paths.py"], "use with_home"

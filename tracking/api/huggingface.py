@@ -12,7 +12,8 @@ from typing import Any
 from transformers import TrainerCallback
 
 from tracking.api.driven import TrialSession
-from tracking.api.samples import check_flag, first_dimension
+from tracking.api.samples import first_dimension
+from tracking.api.script_arguments import check_flag
 from tracking.api.script_run import say
 from tracking.base import quantities
 

@@ -13,7 +13,7 @@ import keras
 
 from conf.schema import ConfigError
 from tracking.api.driven import TrialSession
-from tracking.api.samples import check_flag
+from tracking.api.script_arguments import check_flag
 
 
 class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]

@@ -17,9 +17,9 @@ from tracking.analysis.results import UNCOUNTED_TAG
 from tracking.api import script
 from tracking.api.loop import CONTINUED, RATE_KEYS
 from tracking.api.machines import SharedTarget, nodes_of
-from tracking.api.metric_names import MetricNames
 from tracking.api.options import TrialOptions, checked, checked_counter
-from tracking.api.samples import decimal, first_dimension, known_batches, loss_of, processes_per_batch, sample_count
+from tracking.api.samples import decimal, first_dimension, known_batches, loss_of, processes_per_batch
+from tracking.api.script_arguments import MetricNames, sample_count
 from tracking.api.script_run import ScriptRun, write_failure
 from tracking.api.trained_epochs import Epochs
 from tracking.api.training_setup import Callback, setup_of

@@ -15,9 +15,9 @@ import torch.distributed as dist
 from conf.schema import ConfigError
 from tracking.analysis.results import UNCOUNTED_TAG
 from tracking.api.machines import Nodes, SharedTarget, check_group, device_of, nodes_of, take_fingerprint
-from tracking.api.metric_names import MetricNames
 from tracking.api.options import TrainingSetup, TrialOptions, checked, script_seed
-from tracking.api.samples import decimal, sample_count
+from tracking.api.samples import decimal
+from tracking.api.script_arguments import MetricNames, sample_count
 from tracking.api.script_run import ScriptRun, write_failure
 from tracking.base import quantities
 from tracking.measure.programs import EvaluationInterval

@@ -18,8 +18,7 @@ from conf.metric import DIRECTIONS
 from conf.schema import ConfigError, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig, StackConfig
 from conf.target import Target
 from tracking.api import script
-from tracking.api.metric_names import MetricNames
-from tracking.api.samples import check_flag, check_not_below_0, check_whole, checked_params
+from tracking.api.script_arguments import MetricNames, check_flag, check_not_below_0, check_whole, checked_params
 from tracking.api.script_mlflow import DEFAULT_EXPERIMENT
 from tracking.record import journal
 from tracking.request.name_checks import (

@@ -1,10 +1,8 @@
-"""Numbers from a training's objects: samples of a batch, values of metrics, losses, params. Checks of arguments."""
+"""Numbers from a training's objects: samples of a batch, values of metrics, losses, processes."""
 
 from __future__ import annotations
 
 import math
-import operator
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +10,6 @@ import numpy as np
 import torch
 
 from conf.schema import ConfigError
-from tracking.record import journal
 
 NAN = torch.tensor(math.nan)
 NUMPY_TYPES = {torch.float32: np.float32, torch.float16: np.float16}
@@ -41,55 +38,6 @@ def first_dimension(batch: Any) -> int | None:
         return batch.shape[0] if batch.ndim else None
     parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (list, tuple)) else ()
     return next((size for part in parts if (size := first_dimension(part)) is not None), None)
-
-
-def sample_count(value: Any, source: str) -> int:
-    """A number of samples. Raises ConfigError that names `source` if it is not a whole number from 0 on."""
-    try:
-        number = int(value) if isinstance(value, float) and value.is_integer() else operator.index(value)
-    except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor with several numbers
-        number = -1
-    if number < 0:
-        raise ConfigError(f"{source}: {value!r} is not a number of samples. Allowed: a whole number, 0 or more")
-    return number
-
-
-def checked_params(params: Mapping[str, Any]) -> dict[str, journal.Scalar]:
-    """The params as values that MLflow shows. A tensor of one number becomes this number. Raises ConfigError."""
-    if not isinstance(params, Mapping):
-        raise ConfigError(f"params={params!r}: not params. Allowed: a dict such as {{'lr': 0.1}}")
-    values: dict[str, journal.Scalar] = {}
-    for key, value in params.items():
-        if not isinstance(key, str) or not key:
-            raise ConfigError(f"params={key!r}: not a param's name. Allowed: a text such as 'lr'")
-        plain = value
-        if hasattr(value, "item") and math.prod(getattr(value, "shape", (0,))) == 1:
-            plain = value.item()
-        elif isinstance(value, os.PathLike | list | tuple | dict):
-            plain = str(value)
-        if plain is not None and not isinstance(plain, str | int | float | bool):
-            raise ConfigError(
-                f"params={{{key!r}: ...}}: has the type {type(value).__name__}. Allowed: one number, a text, True,"
-                " False or None. Next: give a number or a text, such as str(value)"
-            )
-        values[key] = plain
-    return values
-
-
-def check_whole(key: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"{key}={value!r}: must be a whole number, 1 or more")
-
-
-def check_not_below_0(key: str, value: Any) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
-        raise ConfigError(f"{key}={value!r}: must be a number, 0 or more")
-
-
-def check_flag(key: str, value: Any) -> None:
-    """Raise ConfigError that names the argument unless it is True or False: any text would count as True."""
-    if not isinstance(value, bool):
-        raise ConfigError(f"{key}={value!r}: must be True or False. Next: give {key}=True or {key}=False")
 
 
 def processes_per_batch(strategy: Any, world_size: int) -> int:

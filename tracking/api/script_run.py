@@ -20,8 +20,8 @@ from typing import Any
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.results import UNCOUNTED_TAG
 from tracking.api import script, script_mlflow
-from tracking.api.metric_names import MLFLOW_ALLOWS, MetricNames
 from tracking.api.options import TrainingSetup, TrialOptions, config_of, params_of
+from tracking.api.script_arguments import MLFLOW_ALLOWS, MetricNames
 from tracking.api.script_process import THIS_PROCESS, ScriptProcess
 from tracking.base import installation
 from tracking.base.secrets import strip_credentials

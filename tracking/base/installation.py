@@ -1,4 +1,4 @@
-"""Where timetrial is installed, its version, and the names of its modules and commands there; where homes are.
+"""Where timetrial is installed, its version, and the names of its modules and commands there.
 
 In a clone, `conf`, `tracking` and `trainers` are top-level packages. The wheel has them inside the package `timetrial`;
 its build prefixes their imports (hatch_build.py). Code that names a module in a string, or a command in a message,
@@ -8,7 +8,6 @@ takes the name from here.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -50,23 +49,6 @@ def wrong_system(platform: str = sys.platform) -> str | None:
         f"this is {name}, and timetrial needs Linux, whose interfaces it uses to watch, time and end its processes. "
         "Next: run it on a Linux machine, in a virtual machine or, on Windows, in WSL 2"
     )
-
-
-def with_home(path: str | Path) -> Path:
-    """The path with the home in place of a leading `~`; unchanged if that user, or the user's home, is not known.
-
-    pathlib's function raises RuntimeError then. An unchanged path is refused as any other that does not exist.
-    """
-    return Path(os.path.expanduser(path))  # noqa: PTH111
-
-
-def missing_folder() -> str | None:
-    """The message that the current folder was removed; None if it exists."""
-    try:
-        Path.cwd()
-    except FileNotFoundError:
-        return "the current folder was removed, so paths have no meaning. Next: cd to one that exists"
-    return None
 
 
 def refuse_python(error: ModuleNotFoundError, command: str) -> NoReturn:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from tracking.base.installation import with_home
+from tracking.base.paths import with_home
 from tracking.base.secret_looks import is_secret_name, looking_secret
 
 MIN_CHARS = 6

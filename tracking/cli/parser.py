@@ -10,7 +10,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from typing import Any, NoReturn
 
-from tracking.base import installation, secrets
+from tracking.base import installation, paths, secrets
 from tracking.base.console import LastingStream, open_closed_streams
 from tracking.base.installation import LAUNCH, TRACKING
 from tracking.base.safe_text import printable
@@ -72,7 +72,7 @@ def execute(argv: list[str], prog: str = TRACKING, others: Others = ()) -> int:
 
         print(printable(f"refused: {argv[0]}: not a command. {program_advice(argv[0])}"), file=sys.stderr)
         return REFUSED
-    if reason := installation.missing_folder():
+    if reason := paths.missing_folder():
         print(f"refused: {reason}", file=sys.stderr)
         return REFUSED
     arguments = make_parser(argv, prog, others).parse_args(argv)

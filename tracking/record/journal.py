@@ -104,7 +104,7 @@ class Journal:
 
 @contextmanager
 def part_of_start(log: Journal | None, name: str) -> Iterator[None]:
-    """Journal the begin and the end of a part of a run's start (tracking.base.start_parts) around the block.
+    """Journal the begin and the end of a part of a run's start (tracking.base.time_parts) around the block.
 
     The events are `name`_start and `name`_stop. A part that fails has no end. Without a journal nothing is done.
     """

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from conf.schema import ConfigError, RunConfig
 from tracking.base import quantities
-from tracking.base.installation import with_home
+from tracking.base.paths import with_home
 from tracking.base.safe_text import breaks_a_line, one_line
 from tracking.base.secrets import MIN_CHARS, REDACTED, URL_PASSWORD, is_secret_name, redacted, strip_credentials
 

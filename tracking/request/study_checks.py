@@ -7,7 +7,8 @@ from pathlib import Path
 
 from conf.launch_options import StudyConfig
 from conf.schema import ConfigError, RunConfig
-from tracking.base.installation import LAUNCH, with_home
+from tracking.base.installation import LAUNCH
+from tracking.base.paths import with_home
 
 REAL_DATA = ("imagenet", "coco", "wmt", "movielens", "fashion_mnist", "tokens")
 

@@ -24,7 +24,7 @@ import numpy as np
 from filelock import FileLock
 
 from conf.schema import ConfigError
-from tracking.base.installation import with_home
+from tracking.base.paths import with_home
 from trainers.data.images import Arrays, ImageData, Source
 from trainers.data.reading.packed_file import is_content
 from trainers.data.reading.regular_file import read_bytes

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from conf.schema import ConfigError
-from tracking.base.installation import with_home
+from tracking.base.paths import with_home
 
 # Mean and deviation of ImageNet's red, green and blue, from 0 to 1: torchvision's weights expect this normalisation.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

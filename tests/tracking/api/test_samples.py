@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from conf.schema import ConfigError
-from tracking.api.samples import decimal, first_dimension, sample_count
+from tracking.api.samples import decimal, first_dimension
+from tracking.api.script_arguments import sample_count
 from tracking.api.training_setup import innermost
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from rich.console import Console
 
 from conf.schema import ConfigError, RunConfig
-from tracking.base.installation import LAUNCH, TRACKING, with_home
+from tracking.base.installation import LAUNCH, TRACKING
+from tracking.base.paths import with_home
 from tracking.base.secrets import strip_credentials
 from tracking.jobs import ownership
 from tracking.jobs.node import reopen, scheduler_endings, ticket

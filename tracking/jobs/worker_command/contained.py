@@ -10,7 +10,7 @@ from typing import Any
 
 from conf.schema import ConfigError, RunConfig
 from tracking.base import installation
-from tracking.base.installation import with_home
+from tracking.base.paths import with_home
 from tracking.base.secrets import may_be_secret_name, redact
 from tracking.machine.environment import (
     BYTECODE,

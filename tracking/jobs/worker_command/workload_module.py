@@ -12,7 +12,7 @@ from typing import Any
 
 from conf.schema import ConfigError, RunConfig
 from tracking.base import installation
-from tracking.base.installation import with_home
+from tracking.base.paths import with_home
 from tracking.jobs.worker_command.constructor import Constructor, Parameter, Sources, spec_of
 from tracking.machine.environment import available_bytes
 from tracking.request.gpu_memory import WORKLOAD_PREFIX, estimated_memory

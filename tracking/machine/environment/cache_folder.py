@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from conf.schema import ConfigError
-from tracking.base.installation import with_home
+from tracking.base.paths import with_home
 from tracking.base.safe_text import one_line
 from tracking.machine.environment import written_by_others
 

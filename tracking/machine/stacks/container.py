@@ -12,7 +12,7 @@ from typing import Any
 
 from conf.launch_options import ContainerConfig
 from conf.schema import ConfigError, StackConfig
-from tracking.base.installation import with_home
+from tracking.base.paths import with_home
 from tracking.machine.stacks import container_images, interpreter
 from tracking.machine.stacks.container_images import Image
 from tracking.machine.stacks.engines import JOB, Mount, Plan

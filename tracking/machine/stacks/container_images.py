@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conf.schema import ConfigError, StackConfig
-from tracking.base.installation import with_home
+from tracking.base.paths import with_home
 from tracking.base.secrets import redact
 from tracking.machine.environment import cache, is_trusted, private_folder
 from tracking.machine.stacks.engines import ENGINES, PREFIX, Engine

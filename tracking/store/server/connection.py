@@ -18,7 +18,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from tracking.base.installation import with_home
+from tracking.base.paths import with_home
 from tracking.store.server import recipients
 from tracking.store.server.answer_size import read_bounded
 

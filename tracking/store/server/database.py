@@ -19,7 +19,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracking.base.installation import with_home
+from tracking.base.paths import with_home
 from tracking.machine.environment import importing_mlflow
 from tracking.record import run_lock
 from tracking.store.server import connection, empty_database

@@ -10,7 +10,8 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tracking.base.installation import TRACKING, with_home
+from tracking.base.installation import TRACKING
+from tracking.base.paths import with_home
 from tracking.base.secrets import redact, strip_credentials
 from tracking.machine.environment import importing_mlflow
 from tracking.store.server import answer_check, connection, permissions, recipients

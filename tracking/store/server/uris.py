@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
-from tracking.base.installation import with_home
+from tracking.base.paths import with_home
 from tracking.base.secrets import strip_credentials
 from tracking.request.name_checks import check_uri
 from tracking.store.server import recipients

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from conf.schema import ConfigError
-from tracking.base.installation import with_home
+from tracking.base.paths import with_home
 from tracking.machine.environment import cache, distrust, private_folder
 
 ELSEWHERE = "set dataset.path or the environment variable TIMETRIAL_CACHE to a folder"

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from conf.schema import ConfigError
-from tracking.base.installation import with_home
+from tracking.base.paths import with_home
 from trainers.data.go_records.sgf import Record, records_of
 from trainers.data.reading.regular_file import opened
 from trainers.ops.go import Boards, Rules

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from conf.schema import ConfigError
-from tracking.base.installation import with_home
+from tracking.base.paths import with_home
 
 EXTENSIONS = (b".jpeg", b".jpg", b".jpe", b".jfif", b".png", b".webp", b".bmp", b".gif")
 # Extensions of image formats that are not supported. Other files beside the images, such as lists, are ignored.

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from conf.schema import ConfigError
-from tracking.base.installation import with_home
+from tracking.base.paths import with_home
 from trainers.data.reading.regular_file import opened
 from trainers.data.tokens.byte_pairs import BytePairs
 

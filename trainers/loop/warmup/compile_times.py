@@ -35,7 +35,7 @@ HITS = (("aot_autograd", "autograd_cache_hit"), ("inductor", "fxgraph_cache_hit"
 
 
 def parts(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return the seconds of each part of `start_parts.COMPILE_PARTS`, from the seconds by PyTorch's names.
+    """Return the seconds of each part of `time_parts.COMPILE_PARTS`, from the seconds by PyTorch's names.
 
     Some of PyTorch's intervals contain others. A part is absent if none of its names is known.
     """

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.tracking.api import own_script
 from tests.tracking.api.own_script import BATCH, Line
-from tracking.api.metric_names import MetricNames
+from tracking.api.script_arguments import MetricNames
 from tracking.lightning import TimeTrial, time_trial
 from tracking.record import documents, journal, run_folder
 from tracking.store.mirror.log_batches import log_batches
