@@ -271,7 +271,12 @@ def test_hydras_mode_is_taken_from_where_a_user_sets_it(source: str, tmp_path: P
     assert launched.output.count("of 2: ") == 2, launched.output
 
 
-@pytest.mark.parametrize("words", [["model=vgg", "seed=1"], ["-m", "seed=1,2"], ["+search=quickest", "seed=1"]])
+OURS = ["--config-dir", str(commands.ROOT / "tests/workloads/conf")]
+
+
+@pytest.mark.parametrize(
+    "words", [["model=vgg", "seed=1"], ["-m", "seed=1,2"], ["+search=quickest", "seed=1"], [*OURS, "model=tiny"]]
+)
 def test_a_job_is_composed_once(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["launch.py", *hydra_arguments(words)])
     composed_for: list[object] = []

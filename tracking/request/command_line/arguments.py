@@ -6,9 +6,11 @@ and sweep.resume= there may be no option that changes a configuration: a run kee
 
 from __future__ import annotations
 
+import os
 import re
 import typing
 from collections.abc import Sequence
+from pathlib import Path
 
 from conf.launch_options import PROFILE_STEPS
 from conf.schema import NOT_MEASURED, ConfigError
@@ -23,6 +25,7 @@ VALUED_FLAGS = {
     "-sc", "--shell-completion", "--experimental-rerun",
 }  # fmt: skip
 TEXT_OPTIONS = r"stack\.(?:torch|python|exclude_newer|expect\.\w+|env\.\w+)"
+MOST_FILES = 1000  # More than a folder of YAML has; links in a circle have more.
 NO_NAME = re.compile(r"[+-]?[\d.]+(e[+-]?\d+)?|true|false|nan|inf", re.IGNORECASE)
 # Options that a resumed run may change; all others come from its folder.
 BESIDE_RESUME = (
@@ -61,7 +64,29 @@ def options_of(words: Sequence[str]) -> list[str]:
 
 def may_set_hydra(words: Sequence[str]) -> bool:
     """Whether options, a study or a user's own files may change Hydra's settings; those of conf/ are known."""
-    return any(word.lstrip("+").startswith(("hydra", "study=", *VALUED_FLAGS)) for word in words)
+    if any(word.lstrip("+").startswith(("hydra", "study=", *(VALUED_FLAGS - {*CONFIG_DIR}))) for word in words):
+        return True
+    return any(mentions_hydra(Path(folder)) for folder in config_dirs(words))
+
+
+def config_dirs(words: Sequence[str]) -> set[str]:
+    """The values of --config-dir; an empty one where the flag has none."""
+    spaced = {after for word, after in zip(words, [*words, ""][1:], strict=True) if word in CONFIG_DIR}
+    return {*spaced, *(word.partition("=")[2] for word in words if word.startswith("--config-dir="))}
+
+
+def mentions_hydra(folder: Path) -> bool:
+    """Whether a YAML file below a folder may set Hydra's options; True where there is too much to read."""
+    num_seen = 0
+    try:
+        for place, folders, names in os.walk(folder, followlinks=True):
+            num_seen += len(folders) + len(names)
+            yaml_files = [Path(place, name) for name in names if name.endswith(".yaml")]
+            if num_seen > MOST_FILES or any(b"hydra" in path.read_bytes() for path in yaml_files):
+                return True
+    except OSError:
+        return True
+    return False
 
 
 def check_form(words: Sequence[str]) -> None:
@@ -72,8 +97,7 @@ def check_form(words: Sequence[str]) -> None:
             raise ConfigError(
                 f"{word}: not an option. Allowed: NAME=VALUE, without spaces. {program_advice(word)}{HELP}"
             )
-    spaced = [after for word, after in zip(words, [*words, ""][1:], strict=True) if word in CONFIG_DIR]
-    folders = {*spaced, *(word.partition("=")[2] for word in words if word.startswith("--config-dir="))}
+    folders = config_dirs(words)
     if "" in folders or len(folders) > 1:
         raise ConfigError(f"--config-dir {' '.join(sorted(folders))}: not one folder. Next: give that of your YAML")
 
