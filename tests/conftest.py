@@ -13,7 +13,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.support import process_state, slurm_cluster
+from tests.support import forked, process_state, slurm_cluster
 from tests.support.slurm_cluster import Cluster
 from tests.support.team_server import TeamServer
 
@@ -70,6 +70,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
     from tests.support.scheduling import TogetherByShared
 
     return TogetherByShared(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Before the workers of `make check` start, which all fork from one process."""
+    if config.getvalue("dist") == "loadfile":
+        forked.share()
 
 
 # Packages that tests alone import. A machine that only runs the GPU tests need not have them.

@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from multiprocessing import connection
+from multiprocessing import connection, forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ IMPORTS = [
 asking = threading.Lock()  # A start asks all others whether they have ended, and only one may hear a fork's exit code.
 LAUNCH = str(ROOT / "launch.py")
 MODULES = ("trainers.loop.worker", "tracking.jobs.node.__main__", "tests.support.quick_supervisor")
+SHARED = "PYTEST_FORKS_FROM"  # the address of a server that pytest's first process started for its workers
+CLIENT: Any = forkserver._forkserver  # by which this process has its server fork
 # Libraries read these as they load. Several processes then share the cores as torchrun's do.
 LOADED_WITH = {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "100000", "MLFLOW_LOGGING_LEVEL": "CRITICAL"}
 
@@ -111,17 +113,46 @@ class Forked:
 def server() -> ForkServerContext:
     """One process a test session that imports once, and forks from then on."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(IMPORTS)
+    if address := os.environ.get(SHARED):
+        CLIENT._forkserver_address = address
+        CLIENT._forkserver_alive_fd = os.open(os.devnull, os.O_WRONLY)  # Each fork is handed it.
+        CLIENT.ensure_running = resource_tracker.ensure_running
+        return context
+    begin_server()
+    warm: ForkServerProcess = context.Process(target=int)
+    warm.start()
+    warm.join()
+    return context
+
+
+def begin_server() -> None:
+    """Start the process above, which goes on importing by itself."""
+    forkserver.set_forkserver_preload(IMPORTS)
     before = {name: os.environ.get(name) for name in LOADED_WITH}
     os.environ.update(LOADED_WITH)
     try:
-        warm: ForkServerProcess = context.Process(target=int)
-        warm.start()
-        warm.join()
+        forkserver.ensure_running()
     finally:
         for name, value in before.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
-    return context
+
+
+def share() -> None:
+    """Have pytest's workers, which are started after this, fork from one server, which imports while they collect."""
+    # Python 3.14 gives each server a key, which its clients would need too.
+    if not possible() or hasattr(CLIENT, "_forkserver_authkey"):
+        return
+    kept, nowhere = [os.dup(number) for number in (1, 2)], os.open(os.devnull, os.O_WRONLY)
+    try:  # What its forks print is no part of pytest's output.
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        begin_server()
+    finally:
+        for number, descriptor in enumerate(kept, 1):
+            os.dup2(descriptor, number)
+        for descriptor in (*kept, nowhere):
+            os.close(descriptor)
+    os.environ[SHARED] = CLIENT._forkserver_address
 
 
 def enter(command: list[str], cwd: str, environ: dict[str, str], streams: list[str], max_file_bytes: int) -> None:
