@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 NUM_STEPS = 6
 SMALL = {
     "resnet50": ["dataset=shapes", "recipe=resnet50_cpu", "dataset.size=100", "batch_size=16"],
-    "ssd": ["dataset=shapes", "recipe=ssd_cpu", "dataset.size=100", "batch_size=8"],
+    "ssd": ["dataset=shapes", "recipe=ssd_cpu", "dataset.size=100", "batch_size=2"],
     "maskrcnn": ["dataset=shapes", "recipe=maskrcnn_cpu", "dataset.size=100", "batch_size=4"],
     "ncf": ["dataset=ratings", "recipe=ncf_cpu", "dataset.size=100000"],
     "gnmt": [

@@ -136,7 +136,8 @@ def imports_pytorch(pid: int) -> bool:
 def test_the_run_loads_what_a_helper_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    config = checks.check_run(composed(["model=ncf", "recipe=ncf_cpu", "gpus=0", "compile=true", "precision=bf16"]), [])
+    words = ["model=ncf", "recipe=ncf_cpu", "dataset.size=100000", "gpus=0", "compile=true", "precision=bf16"]
+    config = checks.check_run(composed(words), [])
     (tmp_path / "run").mkdir()
     run_folder.write_config(tmp_path / "run", config)
     module, data = build(load_workload(config), config, Shard(0, 1, CPU), None)
