@@ -13,10 +13,11 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib.resources import files
 from pathlib import Path
 
+from tests.support import forked, forked_mlflow
 from tests.support.afterwards import even_if_killed
 from tracking.store.server import empty_database
 
@@ -40,7 +41,7 @@ class MlflowServer:
         self.prefix = prefix
         self._admin_password = admin_password
         self.uri = f"http://127.0.0.1:{self.port}{prefix}"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: forked.Forked | subprocess.Popen[bytes] | None = None
         self._watched = ExitStack()
 
     def start(self) -> None:
@@ -50,12 +51,18 @@ class MlflowServer:
         has_tables = self._store == f"sqlite:///{self.database}" and (
             self.database.exists() or empty_database.copy(self.database)  # MLflow takes long to make its tables.
         )
-        words, more = self._app() if has_tables and not self._admin_password else self._command()
-        with (self.folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", *words], env=environ | more, cwd=self.folder, stdout=log, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
+        is_app = has_tables and not self._admin_password
+        words, more = self._app() if is_app else self._command()
+        log_path = self.folder / "server.log"
+        if is_app and forked.possible():
+            asked = [str(log_path), *words[1:]]
+            self._process = forked.Forked(asked, self.folder, environ | more, script=forked_mlflow.__file__)
+        else:
+            with log_path.open("ab") as log:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", *words], env=environ | more, cwd=self.folder, stdout=log, stderr=log,
+                    start_new_session=True,
+                )  # fmt: skip
         self._watched.enter_context(even_if_killed("kill", "-9", "--", f"-{self._process.pid}"))
         self._wait()
 
@@ -103,7 +110,8 @@ class MlflowServer:
     def kill(self) -> None:
         """End the server and its workers as `kill -9` does, in the middle of whatever it is doing."""
         if self._process:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # It has ended by itself.
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
         self._watched.close()
