@@ -247,6 +247,8 @@ def prepare_hydra() -> None:
         source = compile(inspect.getsource(overrides_visitor), overrides_visitor.__file__, "exec", optimize=0)
         exec(source, vars(overrides_visitor))
         overrides_parser.HydraOverrideVisitor = overrides_visitor.HydraOverrideVisitor  # type: ignore[attr-defined]
+    # For each composition Hydra would copy the schema and all prices; what it takes out of them it copies anyway.
+    ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
     # Hydra composes each job of a sweep twice: to check it and to run it. Here composing all jobs first is the check.
     Sweeper.validate_batch_is_legal = lambda self, batch: None  # type: ignore[method-assign]
     if not arguments.may_set_hydra(sys.argv[1:]):  # Hydra would compose everything once more to look for hydra.mode.

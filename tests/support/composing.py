@@ -28,6 +28,7 @@ EIGHT_GPUS = [Gpu(index, "NVIDIA H200", f"GPU-{index}", 140 * 2**30, 9.0) for in
 
 @functools.cache
 def register_schema() -> None:
+    ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]  # as launch.py has it
     ConfigStore.instance().store("schema", schema.RunConfig)
     for name, price in prices().items():
         ConfigStore.instance().store(name, price, group="instance", package="instance")
