@@ -78,7 +78,7 @@ def test_jobs_go_on_without_a_launcher_and_are_followed_by_another(cluster: Clus
 
 def test_an_allocation_is_used_at_once_and_what_it_has_not_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     here = [sys.executable, str(ROOT / "launch.py"), *TINY, "gpus=0", "cluster=here", "max_epochs=1"]
-    here.append("tracking.system_metrics_interval_sec=0")
+    here += ["tracking.system_metrics_interval_sec=0", "tracking.offline=true"]
     command = f"{' '.join(here)} nodes=3; echo code $?; {' '.join(here)} nodes=2"
     ended = subprocess.run(
         ["salloc", "-N2", "--ntasks-per-node=1", "bash", "-c", command], cwd=tmp_path, env=environment(**cluster.env),

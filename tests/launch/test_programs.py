@@ -23,16 +23,14 @@ from tracking.record import journal, run_folder
 
 pytestmark = pytest.mark.slow
 
-# As such a user would write it: a network of PyTorch on scikit-learn's digits, with prints.
-DIGITS = """
+# As such a user would write it: a network of PyTorch on images of ten classes, with prints.
+IMAGES = """
 import sys, time
 import torch
-from sklearn.datasets import load_digits
 
 torch.manual_seed(int(sys.argv[1]))
-data = load_digits()
-images = torch.tensor(data.data, dtype=torch.float32) / 16
-labels = torch.tensor(data.target)
+labels = torch.randint(10, (1797,))
+images = torch.rand(10, 64)[labels] + 0.3 * torch.randn(1797, 64)
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 print("training", flush=True)
@@ -130,7 +128,7 @@ def tags(folder: Path) -> dict[str, str]:
 def test_a_script_of_pytorch_is_measured_by_what_it_prints(tmp_path: Path) -> None:
     metrics = r'+program.metrics={eval/acc: "val acc: (\S+)%", train/loss: "loss: (\S+)"}'
     options = (metrics, r"program.epoch=Epoch (\d+)", "program.start=^training", "target=85", "seed=3")
-    launched = run(tmp_path, DIGITS, "{seed}", *options)
+    launched = run(tmp_path, IMAGES, "{seed}", *options)
     assert launched.code == 0, launched.output
     printed = [line.split() for line in (launched.folder / run_folder.WORKER_LOG).read_text().splitlines()]
     shown = {int(words[1]): (float(words[8].rstrip("%")), float(words[9])) for words in printed if words[0] == "Epoch"}

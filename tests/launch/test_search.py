@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.commands import HANGS_SEC, TINY, begin, environment, events, launch, processes_of
+from tests.support import forked
+from tests.support.commands import HANGS_SEC, ROOT, TINY, begin, environment, events, launch, processes_of
 from tests.support.folders import wait_for
 from tests.support.in_process import answer
 from tests.support.searched_program import PROGRAM, trace, words
@@ -88,12 +87,11 @@ def test_a_search_that_is_killed_goes_on_and_names_the_quickest_setting(tmp_path
 
 def check_report(cwd: Path, sweep: Path, trials: list[dict[str, Any]]) -> None:
     """Its report counts what decided, and is audited."""
-    command = [sys.executable, "-m", "tracking", "report", sweep.name, "--from-folders", "--check", "--json"]
-    ran = subprocess.run(
-        command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=HANGS_SEC, check=False
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    document = json.loads(ran.stdout)
+    asked, script = ["report", sweep.name, "--from-folders", "--check", "--json"], str(ROOT / "tracking/__main__.py")
+    ran = forked.Forked(asked, cwd, environment(), script=script, apart=True)
+    printed, errors = ran.communicate(timeout=HANGS_SEC)
+    assert ran.wait() == 0, errors
+    document = json.loads(printed)
     assert [answer["words"].startswith("batch_size=4 lr=0.01:") for answer in document["search"]] == [True]
     times = [row["n"] for row in document["report"]["figures"] if row["key"] == "time/to_accuracy_sec"]
     assert sum(times) == sum(trial["phase"] == "decide" for trial in trials) > 0

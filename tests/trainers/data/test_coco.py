@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,8 @@ from hypothesis import strategies as st
 from pycocotools import mask as coco_mask
 
 from conf.schema import ConfigError
-from tests.support.commands import HANGS_SEC, ROOT
+from tests.support import forked
+from tests.support.commands import HANGS_SEC, ROOT, environment
 from tests.trainers.coco_files import Content, content, polygon, write
 from trainers.data.cached import arrays
 from trainers.data.coco import index
@@ -258,8 +257,8 @@ print(len(coco.load_index(sys.argv[1], "train").image_ids), "images")
 @pytest.mark.slow
 def test_of_processes_that_start_together_one_parses(tmp_path: Path) -> None:
     path = write(tmp_path / "coco", content())
-    command = [sys.executable, "-c", LOAD_AND_NOTE, path]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(3)]
+    (script := tmp_path / "load.py").write_text(LOAD_AND_NOTE)
+    processes = [forked.Forked([path], ROOT, environment(), script=str(script)) for _ in range(3)]
     answers = [process.communicate(timeout=HANGS_SEC)[0] for process in processes]
     assert sorted(answers) == ["3 images\n", "3 images\n", "parsed\n3 images\n"]
 
