@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +140,11 @@ class Asker:
         self._basic = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
     def __call__(self, method: str, path: str, **options: Any) -> requests.Response:
-        return self._session.request(method, self._server.uri + path, timeout=60, allow_redirects=False, **options)
+        ask = partial(self._session.request, method, self._server.uri + path, timeout=60, allow_redirects=False)
+        try:
+            return ask(**options)
+        except requests.ConnectionError:  # The server closed a kept connection as this was on its way.
+            return ask(**options)
 
     def as_written(self, method: str, target: str, **values: Any) -> tuple[int, str]:
         """Status and text of the answer to a target that nothing has put into another form before it is sent."""
