@@ -113,9 +113,8 @@ def compose_and_launch(events: EventStream) -> tuple[int, str]:
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         return 2, refusal.explain(error)
     except SystemExit as end:  # Hydra's, after --help or for a wrong flag; a refused job's, with words
-        if isinstance(end.code, str):
-            return 2, end.code
-        return int(end.code or 0), arguments.wrong_flags(sys.argv[1:]) if end.code == 2 else ""
+        words = end.code if isinstance(end.code, str) else arguments.wrong_flags(sys.argv[1:]) if end.code == 2 else ""
+        return 2 if words else int(end.code or 0), words
     except KeyboardInterrupt:
         return 1, "stopped"
 
