@@ -27,6 +27,34 @@ def test_singular_vectors_stay_and_singular_values_become_one() -> None:
     assert orthogonal(torch.zeros(1, 6, 9)).equal(torch.zeros(1, 6, 9))
 
 
+def with_values(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Matrices with these singular values, and the orthogonal ones nearest to them."""
+    torch.manual_seed(4)
+    left, _, right = torch.linalg.svd(torch.randn(2, 48, 96), full_matrices=False)
+    return left * values @ right, left @ right
+
+
+def test_values_from_a_thousandth_of_the_norm_become_one() -> None:
+    matrices, nearest = with_values(torch.logspace(-2.6, 0, 48))
+    smallest = torch.linalg.svdvals(matrices).min() / matrices[0].norm()
+    assert 1e-3 < smallest < 1.2e-3
+    torch.testing.assert_close(orthogonal(matrices), nearest, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("lowest", [-1, -2, -4])
+def test_in_bf16_it_is_as_accurate_as_twelve_equal_steps(lowest: float) -> None:
+    matrices, nearest = with_values(torch.logspace(lowest, 0, 48))
+
+    def error(of: torch.Tensor) -> float:
+        return float((of.float() - nearest).norm() / nearest.norm())
+
+    x = (matrices / matrices.norm(dim=(1, 2), keepdim=True)).bfloat16()
+    for _ in range(12):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=-1.5, alpha=0.5), x, beta=2.0)
+    assert error(orthogonal(matrices.bfloat16())) < error(x) + 0.01
+
+
 def parameters() -> tuple[list[nn.Parameter], nn.Parameter]:
     generator = torch.Generator().manual_seed(2)
     matrices = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
@@ -61,7 +89,7 @@ def test_a_matrix_changes_as_by_pytorchs_muon_and_a_vector_as_by_its_adamw() -> 
     pieces = [[nn.Parameter(part.detach().clone()) for part in m.view(-1, *m.shape[-2:])] for m in matrices]
     flat = [piece for part in pieces for piece in part]
     other = torch.optim.Muon(
-        flat, lr=0.05, weight_decay=0.1, momentum=0.95, ns_coefficients=muon.COEFFICIENTS, ns_steps=muon.NUM_ITERATIONS
+        flat, lr=0.05, weight_decay=0.1, momentum=0.95, ns_coefficients=(2.0, -1.5, 0.5), ns_steps=12
     )
     adamw = torch.optim.AdamW([vector], lr=0.01, betas=(0.8, 0.95), eps=1e-10, weight_decay=0.001)
     generator = torch.Generator().manual_seed(3)
