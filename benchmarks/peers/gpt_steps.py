@@ -14,7 +14,7 @@ script are timed in turns, nanoGPT by itself.
 
 With --losses, ours and the plain script train from the same weights on the same batches. Printed is the largest
 difference between their losses. Beside it is that between two runs of the plain script whose first weights differ
-by rounding: so much comes from bf16 alone.
+by rounding: so much comes from bf16 alone. Ours also differs by Muon's iterations (docs/language.md).
 """
 
 from __future__ import annotations

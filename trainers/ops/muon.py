@@ -20,7 +20,7 @@ from torch.optim.adamw import adamw
 from trainers.ops.sharding import sharded
 
 # Of x, x^3 and x^5, by iteration: "Polar Express" of N. Amsel et al. 2025 (arXiv:2505.16932). These polynomials bring
-# singular values from 0.001 to 1 closest to 1. In bf16 seven are as accurate as twelve equal steps (2, -1.5, 0.5).
+# singular values from 0.001 to 1 closest to 1. In bf16 seven are about as accurate as twelve steps (2, -1.5, 0.5).
 POLYNOMIALS = (
     (8.28721201814563, -23.595886519098837, 17.300387312530933),
     (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
@@ -30,7 +30,8 @@ POLYNOMIALS = (
     (1.891301407787398, -1.2679958271945868, 0.37680408948524835),
     (1.8750014808534479, -1.2500016453999487, 0.3750001645474248),
 )
-MARGIN = 1.01  # Values that rounding makes larger than the polynomials expect would grow; so all stay below by this.
+# Rounding may lift a value above the range of the next polynomial, where it would grow. Dividing by this leaves room.
+MARGIN = 1.01
 COEFFICIENTS = (*((a / MARGIN, b / MARGIN**3, c / MARGIN**5) for a, b, c in POLYNOMIALS[:-1]), POLYNOMIALS[-1])
 EPSILON = 1e-7
 NO_FACTOR = 1.0
@@ -42,7 +43,7 @@ def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
     The iteration runs in bf16 on a GPU, as published, and in float32 on a CPU. Singular values below a thousandth of
     the matrix's norm stay below 1.
     """
-    x: torch.Tensor = matrices / (MARGIN * matrices.norm(dim=(1, 2), keepdim=True) + EPSILON)  # bounds the values by 1
+    x: torch.Tensor = matrices / (MARGIN * matrices.norm(dim=(1, 2), keepdim=True) + EPSILON)  # below 1
     x = x.bfloat16() if x.is_cuda else x
     for first, third, fifth in COEFFICIENTS:
         gram = x @ x.mT

@@ -42,7 +42,7 @@ def test_values_from_a_thousandth_of_the_norm_become_one() -> None:
 
 
 @pytest.mark.parametrize("lowest", [-1, -2, -4])
-def test_in_bf16_it_is_as_accurate_as_twelve_equal_steps(lowest: float) -> None:
+def test_in_bf16_it_is_about_as_accurate_as_twelve_equal_steps(lowest: float) -> None:
     matrices, nearest = with_values(torch.logspace(lowest, 0, 48))
 
     def error(of: torch.Tensor) -> float:
