@@ -117,5 +117,5 @@ def test_a_value_that_is_no_number_stays_one_and_a_momentum_may_be_missing() -> 
     tensors, _ = ours(given)
     assert tensors[0].isnan().any(dim=(0, 2, 3)).tolist() == [False, False, False, True, False]
     layer = filled(NormReluPool(5), normalised()).cuda()
-    renew_running_statistics(layer, [normalised().maps.cuda()])
+    renew_running_statistics(torch.compile(layer), [normalised().maps.cuda()])
     torch.testing.assert_close(layer.running_mean.cpu(), normalised().maps.mean(dim=(0, 2, 3)))
