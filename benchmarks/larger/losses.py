@@ -1,6 +1,6 @@
 """The first 100 losses of GPT-2's 124m size on the same batches, in two ways that should differ by rounding alone.
 
-    python benchmarks/larger/losses.py precisions       # bf16 and fp8, on one or two GPUs
+    python benchmarks/larger/losses.py precisions       # bf16 and fp8, on one GPU
     python benchmarks/larger/losses.py strategies       # DDP and sharded, in fp32 and in bf16, on all GPUs
 
 A loss is the mean over all processes. Weights, batches and their order are the same in both ways.

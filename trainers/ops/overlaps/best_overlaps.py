@@ -1,4 +1,4 @@
-"""For each anchor its largest overlap with an object, and whether it is an object's best anchor."""
+"""For each anchor its largest overlap with an object, and whether it is the best anchor of any object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ALMOST = 1 - 1e-6  # leaves room for rounding, since a compiler may recompute an
 def best_overlaps(
     anchors: torch.Tensor, boxes: torch.Tensor, real: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return each anchor's largest overlap, its object, and whether no anchor overlaps some object more.
+    """Return each anchor's largest overlap, its object, and whether it is the best anchor of any object.
 
     These are float32 [n, A], -1 where an image has no object; int64 [n, A]; and bool [n, A], true only for overlaps
     above 0, ties included.

@@ -1,7 +1,7 @@
 """Batch normalisation, ReLU and a 3x3 maximum pool as one layer.
 
 Behind the first convolution of a ResNet, the plain layers read or write the largest maps ten times a step. In compiled
-code on a GPU, Triton kernels normalise while they pool, in both passes, and need five times.
+code on a GPU it is five times: Triton kernels normalise while they pool, in both passes.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def _pool_forward(  # type: ignore[no-untyped-def]
         inside = (y >= 0) & (y < height) & (x >= 0) & (x < width) & has
         source = maps + ((image * height + y) * width + x) * num_channels + k
         value = tl.load(source, inside, 0.0).to(tl.float32) * scale
-        larger = inside & ~(value <= most)  # also if the scale is no number: then all normalised values are none
+        larger = inside & ~(value <= most)  # so a NaN is taken: a NaN scale makes all values NaN
         most, place = tl.where(larger, value, most), tl.where(larger, tap, place)
     most += shift
     dead = most <= 0.0
