@@ -17,7 +17,7 @@ SUMMING = 2_112  # programs that sum, 16 for each of an H200's 132 multiprocesso
 
 
 @triton.jit
-def _pool_forward(  # type: ignore[no-untyped-def]
+def _batch_norm_pool(  # type: ignore[no-untyped-def]
     maps, weight, bias, mean, rstd, pooled, places, height, width, rows, columns, num_channels,
     COLUMNS: tl.constexpr, CHANNELS: tl.constexpr, NOTHING: tl.constexpr,
 ):  # fmt: skip
@@ -80,7 +80,7 @@ def _normalised(maps, image, y, x, height, width, num_channels, k, has, mean, rs
 
 
 @triton.jit
-def _pool_sums(  # type: ignore[no-untyped-def]
+def _batch_norm_sums(  # type: ignore[no-untyped-def]
     gradient, places, maps, mean, rstd, sums, height, width, rows, columns, num_channels, num_rows,
     COLUMNS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
@@ -117,7 +117,7 @@ def _store(out, own, maps, image, y, x, height, width, num_channels, k, has, mu,
 
 
 @triton.jit
-def _pool_backward(  # type: ignore[no-untyped-def]
+def _batch_norm_backward(  # type: ignore[no-untyped-def]
     gradient, places, maps, weight, mean, rstd, totals, out, height, width, rows, columns, num_channels, share,
     COLUMNS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
@@ -149,7 +149,7 @@ def pool(
     """Fill `out` with the pooled maps, and `places`, int8, with the places of their maxima."""
     n, channels, height, width = maps.shape
     rows, columns = out.shape[2:]
-    _pool_forward[(n * rows, triton.cdiv(columns, COLUMNS))](
+    _batch_norm_pool[(n * rows, triton.cdiv(columns, COLUMNS))](
         maps, weight, bias, mean, rstd, out, places, height, width, rows, columns, channels,
         COLUMNS=COLUMNS, CHANNELS=triton.next_power_of_2(channels), NOTHING=NOTHING, num_warps=WARPS,
     )  # fmt: skip
@@ -165,11 +165,11 @@ def gradients(
     tile = {"COLUMNS": COLUMNS, "CHANNELS": triton.next_power_of_2(channels), "num_warps": WARPS}
     num_programs = min(n * rows, SUMMING)
     sums = torch.empty(num_programs, 2, channels, device=maps.device)
-    _pool_sums[(num_programs,)](
+    _batch_norm_sums[(num_programs,)](
         gradient, places, maps, mean, rstd, sums, height, width, rows, columns, channels, n * rows, **tile
     )
     totals, out = sums.sum(dim=0), torch.empty_like(maps)
-    _pool_backward[(n * rows, triton.cdiv(columns, COLUMNS))](
+    _batch_norm_backward[(n * rows, triton.cdiv(columns, COLUMNS))](
         gradient, places, maps, weight, mean, rstd, totals, out, height, width, rows, columns, channels,
         1.0 / (n * height * width), **tile,
     )  # fmt: skip

@@ -132,13 +132,20 @@ def test_the_class_of_a_kernel(name: str, kind: str) -> None:
     assert kind in CLASSES
 
 
-def test_our_own_kernels_of_attention_have_names_that_say_so() -> None:
-    for module in ("attention_triton", "additive_attention_triton"):
-        tree = ast.parse((Path(__file__).parents[4] / "trainers" / "ops" / f"{module}.py").read_text())
-        calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-        launched = {ast.unparse(call.value) for call in calls if isinstance(call, ast.Subscript)}  # name[grid](...)
-        assert launched
-        assert {class_of(name, "forward") for name in launched} == {"attention"}
+@pytest.mark.parametrize(
+    ("module", "kind"),
+    [
+        ("attention_triton", "attention"),
+        ("additive_attention_triton", "attention"),
+        ("stem/norm_relu_pool_triton", "normalisation"),
+    ],
+)
+def test_our_own_kernels_have_names_that_say_their_class(module: str, kind: str) -> None:
+    tree = ast.parse((Path(__file__).parents[4] / "trainers" / "ops" / f"{module}.py").read_text())
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    launched = {ast.unparse(call.value) for call in calls if isinstance(call, ast.Subscript)}  # name[grid](...)
+    assert launched
+    assert {class_of(name, "forward") for name in launched} == {kind}
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20)), max_size=12), st.randoms(use_true_random=False))
