@@ -60,7 +60,7 @@ class Request:
     search_path: list[str] = field(default_factory=list)  # --config-dir as an override, for jobs that a search adds
 
     def add(self, config: DictConfig) -> None:
-        """Add one job. Hydra calls this with each composed config, and would compose the rest after an Exception."""
+        """Add one composed config as a job. Refuses it by SystemExit: Hydra would go on after an Exception."""
         hydra_config = HydraConfig.get()
         self.multirun = hydra_config.mode == RunMode.MULTIRUN
         swept_keys, overrides = list(hydra_config.sweeper.get("params") or {}), list(hydra_config.overrides.task)
@@ -97,7 +97,7 @@ def main() -> int:
         return code
     finally:
         events.tell("ended", code=code)
-        gc.freeze()  # At exit, Python would search all imported modules for garbage: 0.05 s of a core.
+        gc.freeze()  # Else Python searches all imported modules for garbage at exit: 0.05 s of a core.
 
 
 def compose_and_launch(events: EventStream) -> tuple[int, str]:
@@ -112,7 +112,7 @@ def compose_and_launch(events: EventStream) -> tuple[int, str]:
             return launch(request, supervisor) if request.jobs else 0, ""  # --help and --cfg job have no jobs
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         return 2, refusal.explain(error)
-    except SystemExit as end:  # Hydra's, after --help or for a wrong flag; a refused job's, with words
+    except SystemExit as end:  # from Hydra: --help or a wrong flag; from Request.add: a refusal
         words = end.code if isinstance(end.code, str) else arguments.wrong_flags(sys.argv[1:]) if end.code == 2 else ""
         return 2 if words else int(end.code or 0), words
     except KeyboardInterrupt:
@@ -131,7 +131,7 @@ def collect(events: EventStream) -> Request:
         try:  # Hydra would print its own version.
             print(f"timetrial {installation.version()}") if "--version" in sys.argv[1:] else compose()
         except ValueError as error:
-            if type(error) is not ValueError:  # Hydra raises a plain one for flags that exclude each other.
+            if type(error) is not ValueError:  # Hydra raises a plain ValueError for contradicting flags.
                 raise
             raise ConfigError(f"{error}. Next: -m ... dry_run=true lists the jobs of a sweep") from error
         finally:
@@ -141,7 +141,7 @@ def collect(events: EventStream) -> Request:
 
 
 def launch(request: Request, supervisor: SupervisorProcess | None) -> int:
-    """Check all jobs, then run them. `supervisor` was started ahead, for the first run on this machine."""
+    """Check all jobs, then run them. `supervisor` was started in advance, for the first run on this machine."""
     from tracking.jobs.follow import search_price
     from tracking.jobs.plan import Job, planned, sweep
     from tracking.jobs.queues import Launcher
@@ -164,7 +164,7 @@ def launch(request: Request, supervisor: SupervisorProcess | None) -> int:
         check_workload(job_config)
     verdicts = judge_all(configs, gpus) if config.cluster.kind == "none" else {}
     new_search = None if resumed_sweep else search
-    first_jobs = new_search.next_jobs() if new_search else jobs  # The sweep's folder is made with them.
+    first_jobs = new_search.next_jobs() if new_search else jobs  # run_sweep makes the folder with them.
     if new_search and (note := search_price.check_budget(new_search, gpus)):
         print(f"note: {note}", file=sys.stderr)
     for job in first_jobs:
@@ -188,7 +188,7 @@ def checked_job(request: Request, gpus: list[Any], keys: list[str], words: list[
 
 
 def checked_in(request: Request, job: tuple[RunConfig, list[str], list[str]], gpus: list[Any]) -> RunConfig:
-    """The checked config of a job, beside values of a search's axes if it needs them. Raises ConfigError."""
+    """The checked config of a job, with values of a search's axes if it needs them. Raises ConfigError."""
     config, words, keys = job
     if not request.axes:
         return checks.check_job(config, words, keys, gpus)
@@ -204,7 +204,7 @@ def search_for(request: Request, job: Job, folder: Path | None, jobs: list[Job],
     resumed, make = jobs if folder else [], partial(checked_job, request, gpus, [])
     search = search_of(job, resumed, folder, request.axes, parsed_axis, make, len(gpus))
     if request.axes and not search:
-        raise ConfigError(f"{' '.join(request.axes)}: axes of a search without a search. Next: add +search=quickest")
+        raise ConfigError(f"{' '.join(request.axes)}: axes, but no search is requested. Next: add +search=quickest")
     return search
 
 
@@ -246,9 +246,9 @@ def prepare_hydra() -> None:
         source = compile(inspect.getsource(overrides_visitor), overrides_visitor.__file__, "exec", optimize=0)
         exec(source, vars(overrides_visitor))
         overrides_parser.HydraOverrideVisitor = overrides_visitor.HydraOverrideVisitor  # type: ignore[attr-defined]
-    # For each composition Hydra would copy the schema and all prices; what it takes out of them it copies anyway.
+    # Hydra would copy the schema and all prices for each composition, although it also copies each entry that it uses.
     ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
-    # Hydra composes each job of a sweep twice: to check it and to run it. Here composing all jobs first is the check.
+    # Hydra composes each job of a sweep twice: to check it, then to run it. `collect` composes all before any runs.
     Sweeper.validate_batch_is_legal = lambda self, batch: None  # type: ignore[method-assign]
     if not arguments.may_set_hydra(sys.argv[1:]):  # Hydra would compose everything once more to look for hydra.mode.
         Hydra.get_mode = lambda self, config_name, overrides: None  # type: ignore[method-assign]

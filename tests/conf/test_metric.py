@@ -74,8 +74,8 @@ def test_the_command_line_takes_a_program_s_direction() -> None:
 
 @pytest.mark.parametrize(
     ("declared", "target", "says"),
-    [("lower", 0.9, "higher is better of fid, but lower is declared. Next: give <=NUMBER"),
-     ("higher", "<=0.9", "lower is better of fid, but higher is declared. Next: give a number")],
+    [("lower", 0.9, "higher is better for fid, but lower is declared. Next: give <=NUMBER"),
+     ("higher", "<=0.9", "lower is better for fid, but higher is declared. Next: give a number")],
 )  # fmt: skip
 def test_a_target_that_contradicts_a_declaration_is_refused(declared: str, target: object, says: str) -> None:
     config = studied.config(metrics={"fid": declared}, targets={"fid": target})

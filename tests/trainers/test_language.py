@@ -116,7 +116,10 @@ def test_one_that_is_stopped_goes_on_at_the_very_step(tmp_path: Path) -> None:
             ["global_batch_size=100"],
             "global_batch_size=100: not a multiple of 1 devices x sequences of 64. Next: give one, such",
         ),
-        (["batch_size=1024"], "batch_size=1024: is that of one device, but model=gpt has a batch size of all devices"),
+        (
+            ["batch_size=1024"],
+            "batch_size=1024: is the size on one device, but model=gpt has one for all devices",
+        ),
         (
             ["model.hparams.vocabulary=20"],
             "is smaller than the 32 tokens of dataset=grammar. Next: give 32 or more, or null",

@@ -1,4 +1,4 @@
-"""Computes a device's batch size: from that of all devices, a study, or a recipe's values for several GPUs.
+"""Computes the batch size of each device from the global batch size, a study, or a recipe's table by number of GPUs.
 
 Refuses a batch size that cannot be divided.
 """
@@ -22,16 +22,16 @@ NO_EFFECT_ON_RATE = (
 
 
 def with_batch(config: RunConfig) -> RunConfig:
-    """The config with a device's batch size in `batch_size`, and without the options that gave it.
+    """The config with the batch size of each device in `batch_size`.
 
-    They are removed so that a resumed run passes the checks again. Raises ConfigError.
+    The options that gave it are removed, so that a resumed run passes the checks again. Raises ConfigError.
     """
     study = replace(config.study, batch_size={}, batch_factor=None)
     return replace(config, batch_size=resolve_batch(config), global_batch_size=None, study=study)
 
 
 def resolve_batch(config: RunConfig) -> int | None:
-    """A device's batch size, from that of all devices if given; groups and sequences stay whole. Raises ConfigError."""
+    """The batch size of each device. A global batch size is divided without cutting groups. Raises ConfigError."""
     key, size, devices = "global_batch_size", config.global_batch_size, config.world_size()
     study_batch = batch_of_study(config)
     if size is None:
@@ -54,7 +54,7 @@ def resolve_batch(config: RunConfig) -> int | None:
 def batch_of_study(config: RunConfig) -> int | None:
     """The batch size from a study's table or factor; None without these. Raises ConfigError.
 
-    It is for each device; for a `global_batch` model, for all devices together.
+    It is the size on each device; for a `global_batch` model, the size on all devices together.
     """
     study, devices = config.study, config.world_size()
     if not study.batch_size and study.batch_factor is None:
@@ -90,7 +90,7 @@ def batch_of_study(config: RunConfig) -> int | None:
 
 
 def length_of_sequences(config: RunConfig) -> int:
-    """The sequence length that divides the batch size of a `global_batch` model; 1 for other models, or by default."""
+    """The sequence length of which a `global_batch` model's batch size is a multiple; 1 if there is none."""
     return max(1, config.dataset.sequence_length or 1) if config.model.global_batch else 1
 
 
@@ -103,11 +103,11 @@ def largest_multiple(size: int, factor: int, config: RunConfig) -> int:
 
 
 def check_device_batch(config: RunConfig) -> None:
-    """Raise ConfigError for batch_size= of a `global_batch` model, whose batch size is that of all devices."""
+    """Raise ConfigError for batch_size= with a `global_batch` model, which takes global_batch_size= instead."""
     if config.model.global_batch and config.batch_size is not None:
         raise ConfigError(
-            f"batch_size={config.batch_size}: is that of one device, but model={config.model.name} has a batch size of"
-            f" all devices together. Next: give global_batch_size={config.batch_size}"
+            f"batch_size={config.batch_size}: is the size on one device, but model={config.model.name} has one"
+            f" for all devices together. Next: give global_batch_size={config.batch_size}"
         )
 
 
@@ -125,7 +125,7 @@ def check_groups(batch_size: int, group_size: int) -> None:
 def check_tokens(config: RunConfig) -> None:
     """Raise ConfigError if a language model's sequences or micro-batches do not divide a device's batch."""
     micro = config.model.hparams.get("micro_batch_size")
-    if is_language_model(config) and isinstance(micro, int) and micro > 0:  # The worker refuses others.
+    if is_language_model(config) and isinstance(micro, int) and micro > 0:  # The worker refuses other values.
         check_micro_batch(micro, config.device_batch_size(), sequence_length(config))
 
 
@@ -156,18 +156,18 @@ def check_sequences(batch_size: int, length: int) -> None:
 
 
 def largest_divisor(most: int, batch_size: int, length: int) -> int:
-    """The largest micro-batch of up to `most` tokens. It has whole sequences and divides the batch; 0 if none does."""
+    """The largest micro-batch of up to `most` tokens that divides the batch and has whole sequences; 0 if none does."""
     rows = batch_size // length
     fit = range(1, min(rows, most // length) + 1)
     return length * max((number for number in fit if rows % number == 0), default=0)
 
 
 def with_values_by_gpus(config: RunConfig, overrides: Sequence[str] | None) -> RunConfig:
-    """The config with the values of `model.by_gpus` for its number of GPUs: the row of the largest number up to it.
+    """The config with a row of `model.by_gpus`: the row for the largest number of GPUs that the run has.
 
-    Batch size and learning rate were found together, on one machine. So no row is used on a CPU, on several nodes, in a
-    study, or if `overrides` give one of the two (None: they are not known). The returned config has no table, as if
-    model.batch_size and model.optimizer.lr had been typed. Raises ConfigError.
+    A row's batch size and learning rate were tuned together, on one machine. So no row is used on a CPU, on several
+    nodes, in a study, if `overrides` give either of the two, or if `overrides` are unknown (None). The returned config
+    has no table, as if model.batch_size and model.optimizer.lr had been typed. Raises ConfigError.
     """
     table = config.model.by_gpus
     check_values_by_gpus(table)
@@ -193,7 +193,7 @@ def gives_batch_or_rate(word: str) -> bool:
 
 
 def notes_on_gpus(composed: Sequence[RunConfig], checked: Sequence[RunConfig]) -> list[str]:
-    """A note for each row of `model.by_gpus` that jobs took, from their configs before and after the checks."""
+    """A note for each row of `model.by_gpus` in use, found by comparing configs before and after the checks."""
     taken: dict[str, None] = {}
     for before, after in zip(composed, checked, strict=True):
         values = {

@@ -66,7 +66,7 @@ def check_run(config: RunConfig, gpus: Sequence[VisibleGpu], overrides: Sequence
 
 
 def resolve_price(config: RunConfig) -> InstanceConfig:
-    """The instance with the price from price_per_hour or price_per_gpu_hour, if given, without region and date.
+    """The instance. If price_per_hour or price_per_gpu_hour is given, it has this price, no region and no date.
 
     price_per_gpu_hour charges only for the GPUs that the run uses. Raises ConfigError.
     """
@@ -91,7 +91,7 @@ def resolve_price(config: RunConfig) -> InstanceConfig:
 
 
 def resolve_checkpoints(config: RunConfig) -> int | None:
-    """checkpoint_every_epochs; default with cluster.max_requeues: 1, so that a run can continue when queued again."""
+    """checkpoint_every_epochs. With cluster.max_requeues the default is 1, so that a requeued run can continue."""
     epochs = config.checkpoint_every_epochs
     by_steps = config.checkpoint_every_steps is not None
     if epochs is not None or by_steps or not config.cluster.max_requeues or config.is_program():
@@ -120,7 +120,7 @@ def check_counts(config: RunConfig) -> None:
         raise ConfigError(f"seed={config.seed}: out of range. Allowed: 0 to {HIGHEST_SEED}. Next: give seed=1")
 
 
-# Lightning's precisions, each with our names for the matrix products that it may use.
+# By Lightning's precision: our names of the precisions in which matrix products may run.
 PRODUCTS = {
     "32-true": ("fp32", "tf32"),
     "bf16-mixed": ("bf16", "fp8"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from conf.schema import ConfigError, RunConfig
 
-# Dataset of the targets by model, and the number that the learning rate must be a multiple of (None: any rate).
+# By model: the dataset of its targets, and a number. The learning rate is a multiple of that number (None: any rate).
 # Source: github.com/mlcommons/logging, mlperf_logging/compliance_checker/training_0.7.0.
 CLOSED_DATA: Mapping[str, tuple[str, float | None]] = {
     "resnet50": ("imagenet", 0.001),
@@ -57,7 +57,7 @@ def check_target_set(config: RunConfig) -> None:
 
 
 def rules(config: RunConfig) -> list[tuple[str, Any, bool, str]]:
-    """Key, value, whether it is allowed, and what is allowed, for each hyperparameter that the rules limit."""
+    """For each hyperparameter that the rules limit: key, value, whether it is allowed, and what is allowed."""
     hparams, prefix = config.model.hparams, "model.hparams."
     network = NETWORKS[config.model.name]
     limits = [(prefix + key, hparams.get(key), hparams.get(key) == value, str(value)) for key, value in network.items()]

@@ -85,13 +85,13 @@ def check_directions(config: RunConfig) -> None:
         if declared.get(name, direction) != direction:
             suggestion = "a number" if direction == LOWER else "<=NUMBER"
             raise ConfigError(
-                f"target={text(targets[name])}: implies that {direction} is better of {name}, but {declared[name]} is"
+                f"target={text(targets[name])}: implies that {direction} is better for {name}, but {declared[name]} is"
                 f" declared. Next: give {suggestion}, or declare {direction}"
             )
 
 
 def check_target(config: RunConfig) -> None:
-    """Raise ConfigError for a target of an unknown metric, out of its range, or of a dataset without accuracy."""
+    """Raise ConfigError for a target on an unknown metric, out of its range, or on a dataset without accuracy."""
     declared = config.model.targets[config.dataset.name]
     if config.target is not None and len(declared) > 1:
         keys = ", ".join(f"model.targets.{config.dataset.name}.{metric}" for metric in declared)

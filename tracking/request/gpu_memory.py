@@ -29,7 +29,7 @@ class SavedValues(NamedTuple):
     hidden: float
 
 
-# By architecture, whether compiled, and whether in fp8. The compiler keeps less, and with fp8 mostly bytes.
+# By architecture, compiled or not, fp8 or not. A compiled layer keeps less; in fp8 most kept values take one byte.
 SAVED = {
     ("gpt", False, False): SavedValues(20, 0, 2),
     ("gpt", False, True): SavedValues(19.5, 0, 1.5),
@@ -42,7 +42,7 @@ SAVED = {
 }
 INPUTS = 2  # multiples of the width that a recomputed layer keeps: the stream, and what is added to it
 AROUND = 5  # the same for embedding and head
-EAGER_LOGIT = 4 * FP32_SIZE + 1  # bytes of a logit's tensors if the loss is not compiled; a cap has one more in float32
+EAGER_LOGIT = 4 * FP32_SIZE + 1  # bytes of a logit's tensors if the loss is not compiled; a cap adds one in float32
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _estimated(
     of_layer, kept = _activations(shapes, micro_batch, checkpointing, itemsize, saved)
     uncompiled = 0 if compiled else EAGER_LOGIT + (0 if hparams["cap"] is None else FP32_SIZE)
     in_loss, in_head = _loss(shapes, micro_batch, itemsize, parts > 1, uncompiled)
-    buffer = parameters if parts == 1 < num_gpus else 0.0  # of the exchange
+    buffer = parameters if parts == 1 < num_gpus else 0.0  # of the gradient exchange
     copies = _narrow(shapes, parts, checkpointing and not fp8, itemsize) + buffer
     recomputing = kept + of_layer if checkpointing else kept
     moments = [
@@ -140,7 +140,7 @@ def _estimated(
 def _activations(
     shapes: Shapes, tokens: int, checkpointing: bool, itemsize: int, saved: SavedValues
 ) -> tuple[float, float]:  # fmt: skip
-    """Bytes of a layer's activations, and of all that are kept until the loss: with `checkpointing`, layers' inputs."""
+    """Bytes of one layer's activations, and of all kept until the loss (with `checkpointing`: the layers' inputs)."""
     layer_values = (saved.width + saved.shared * shapes.shared) * shapes.width + saved.hidden * shapes.hidden_units
     kept_values = INPUTS * shapes.width if checkpointing else layer_values
     around = AROUND * shapes.width
@@ -155,7 +155,7 @@ def _loss(shapes: Shapes, tokens: int, itemsize: int, sharded: bool, uncompiled:
     chunks = -(-tokens // max(1, MAX_LOGITS // shapes.vocabulary))
     values = -(-tokens // chunks) * shapes.vocabulary
     logits, of_weight = itemsize * values, FP32_SIZE * shapes.table
-    product = itemsize * shapes.table if itemsize < FP32_SIZE else 0.0  # It is then cast, or added.
+    product = itemsize * shapes.table if itemsize < FP32_SIZE else 0.0  # before it is cast or added
     half = 0.0 if sharded else product  # FSDP has gathered the weight in 16 bits.
     in_chunk = logits + max(logits, uncompiled * values)
     # The last chunk's gradients live until the next ones replace them.
@@ -166,8 +166,8 @@ def _loss(shapes: Shapes, tokens: int, itemsize: int, sharded: bool, uncompiled:
 def _narrow(shapes: Shapes, parts: int, recomputed: bool, itemsize: int) -> float:
     """Bytes of weights in the compute type at the loss.
 
-    Sharded: embedding, head, and the buffer that gathered the last layer, which waits for the next one. Otherwise the
-    layers' copies, which stay for the backward pass unless they are `recomputed`. In fp8 those are two of a byte.
+    Sharded: embedding, head, and the last layer's gather buffer, which the next layer will use. Otherwise: the layers'
+    copies, which are kept for the backward pass unless `recomputed`. In fp8 there are two copies, of one byte each.
     """
     if parts > 1:
         return itemsize * (2 * shapes.table + shapes.layer)
@@ -175,10 +175,10 @@ def _narrow(shapes: Shapes, parts: int, recomputed: bool, itemsize: int) -> floa
 
 
 def _layer_backward(shapes: Shapes, parts: int, itemsize: int) -> float:
-    """Bytes that a layer's backward pass adds, and the head's gradient, which waits.
+    """Bytes that a layer's backward pass adds, and the head's gradient, which is still held.
 
-    A sharded layer is gathered while the next one is; its gradients are widened to be reduced. Gradients of activations
-    do not count: they replace activations that have been used.
+    Two sharded layers are gathered at once. A sharded layer's gradients are cast to a wider type to be reduced.
+    Gradients of activations are not counted: they replace activations that are no longer needed.
     """
     if parts > 1:
         return itemsize * (shapes.table + 2 * shapes.layer) + FP32_SIZE * shapes.layer
@@ -190,7 +190,7 @@ def _orthogonalising(shapes: Shapes, num_gpus: int, parts: int) -> float:
     matrix = shapes.hidden_units * shapes.width
     if parts > 1:  # Each process computes one parameter at a time.
         return 10.0 * 2 * matrix
-    hidden = (3 if shapes.architecture == "llama" else 2) * matrix  # They have the same shape and are stacked.
+    hidden = (3 if shapes.architecture == "llama" else 2) * matrix  # of one shape, so stacked
     largest = max(hidden, shapes.layer - hidden) * shapes.layers / num_gpus
     return 10.0 * largest + FP16_SIZE * shapes.matrices
 

@@ -17,8 +17,8 @@ from tracking.base.safe_text import breaks_a_line, one_line
 from tracking.base.secrets import MIN_CHARS, REDACTED, URL_PASSWORD, is_secret_name, redacted, strip_credentials
 
 LARGEST = 1e50  # the largest number with a point; far above any that has a use
-MAX_PATH_BYTES = 4096 - 400  # Linux's limit for a path, less a sweep's, a run's and a file's name
-MAX_NAME = 40  # characters: a folder's name, of 255 bytes, has four such parts, a time, and the swept values
+MAX_PATH_BYTES = 4096 - 400  # Linux's limit for a path, minus the names of a sweep, a run and a file
+MAX_NAME = 40  # characters: a folder's name, up to 255 bytes, has four such parts, a time, and swept values
 NAME_PATTERN = rf"[\w+-][\w.+-]{{0,{MAX_NAME - 1}}}"
 MAX_SHOWN_CHARS = 200  # characters of a refused value in its message
 MAX_EXPERIMENT = 500  # characters, MLflow's limit
@@ -126,7 +126,7 @@ def check_text(key: str, value: Any) -> None:
 
 
 def check_numbers(key: str, value: Any) -> None:
-    """Raise ConfigError for nan and inf, which Hydra parses as numbers, and for numbers beyond all sense.
+    """Raise ConfigError for nan and inf, which Hydra parses as numbers, and for numbers that are too large.
 
     A run's config is read with integers of more than 63 bits as floats (stored_config.loaded). Products of floats
     above LARGEST, as in estimates of memory, would be infinite.
@@ -146,7 +146,7 @@ def check_secrets(options: dict[str, Any]) -> None:
     """Raise ConfigError for a secret in an option: run folders, MLflow and the terminal show options to everybody."""
     texts = [(key, key.rpartition(".")[2], text) for key, text in _texts("", options)]
     assignments = [f"{name}={text}" for _, name, text in texts]
-    # All at once: the values of secrets are collected anew by each call.
+    # One call for all texts, since each call collects the secrets anew.
     for (key, name, text), assignment, clean in zip(texts, assignments, redacted(assignments), strict=True):
         if key == "tracking.uri":
             check_uri(text)

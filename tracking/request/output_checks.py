@@ -1,4 +1,4 @@
-"""Refuses wrong options of what a run leaves behind: weights, a profile, an alert."""
+"""Refuses wrong options of a run's outputs: weights, a profile, an alert."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def check_cupti(config: RunConfig) -> None:
 
 
 def check_alert(alert: AlertConfig) -> None:
-    """Raise ConfigError for a command that could not be started when it is needed, and for one without effect."""
+    """Raise ConfigError for an alert's command that cannot be started, and for options without effect."""
     if alert.timeout_sec <= 0:
         raise ConfigError(f"alert.timeout_sec={alert.timeout_sec:g}: must be above 0")
     if alert.command is None:

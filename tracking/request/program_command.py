@@ -27,7 +27,7 @@ METRIC_PATTERN = re.compile(r"[\w.\-]+(?:/[\w.\- ]*[\w.\-])*")  # keys that MLfl
 
 
 def quoted(argument: str) -> str:
-    """An argument of launch.py with Hydra's quotes around the value of a program's option, unless it has some.
+    """An argument of launch.py. The value of a program's option gets Hydra's quotes, unless it is quoted already.
 
     Hydra would parse braces and commas in an unquoted value.
     """

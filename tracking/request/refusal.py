@@ -29,13 +29,13 @@ WORDS_OF_TYPES = {
     "dict[Any, Any]": "a table",
 }  # fmt: skip
 
-# Hydra's messages and ours, which say what to type. {0} is the group of the pattern.
+# Patterns of Hydra's messages, and our messages in their place, which say what to type. {0} is the pattern's group.
 HYDRA_MESSAGES = {
     r"Could not override '(\w+)'": f"{{0}}: needs a plus. Next: {LAUNCH} -m +{{0}}=NAME.",
     r"Could not delete from config. '(.+)' does not exist": "~{0}: no such option, so it cannot be removed.",
-    r"BasicSweeper does not support sweep type : (INTERVAL)": "interval(...): has no end of values in a sweep."
+    r"BasicSweeper does not support sweep type : (INTERVAL)": "interval(...): has no list of values for a sweep."
     " Next: list the values, as in batch_size=8,16,32, or add +search=quickest.",
-    r"Additional config directory '(.+)' not found": "--config-dir {0}: no such folder. Next: give that of your YAML.",
+    r"Additional config directory '(.+)' not found": "--config-dir {0}: no such folder. Next: give your YAML's folder.",
 }
 
 
@@ -67,7 +67,7 @@ def _explain(error: Exception) -> str:
     if key in types:
         return f"refused: {wrong_type(key, cause, types[key])}"
     if key:
-        siblings = getattr(cause, "parent_node", None)  # those of a model's hparams are in its YAML alone
+        siblings = getattr(cause, "parent_node", None)  # the keys of model.hparams are only in the YAML
         return f"refused: {unknown_option(key, types, list(siblings) if isinstance(siblings, Mapping) else [])}"
     if "/" in (missing_choice := getattr(error, "missing_cfg_file", None) or ""):
         group, _, name = missing_choice.rpartition("/")
@@ -147,7 +147,7 @@ def program_advice(word: str) -> str:
 
 
 def resuming(sweep: Path) -> str:
-    """The options that continue a sweep: with its runs_dir, unless launch.py looks there anyway."""
+    """The options that continue a sweep. Its runs_dir is left out if that is the default."""
     usual = Path(RunConfig.runs_dir).resolve() == sweep.resolve().parent
     return f"sweep.resume={sweep.name}" + ("" if usual else f" {path_option('runs_dir', path_to_type(sweep.parent))}")
 

@@ -20,7 +20,7 @@ WORD_PATTERN = re.compile(r"[A-Za-z_][\w.+-]*", re.ASCII)  # needs no quotes for
 HYDRA_KEYWORDS = ("true", "false", "null", "none", "nan", "inf", "yes", "no", "on", "off")
 REQUESTS = re.compile(r"""\+{0,2}search=.*|sweep\.until_decided=["']?(?i:true|yes|y|on|[1-9]\d*)["']?""")
 BUDGET_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h|gpu-hours|usd|runs)")
-MOST_OF_A_BUDGET = 1e6  # of any unit; a larger number is a slip, and its prices have no meaning
+MOST_OF_A_BUDGET = 1e6  # in any unit; a larger number is a typing error
 SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
 
 
@@ -147,7 +147,7 @@ def check_price(config: RunConfig, option: str) -> None:
     if price is None:
         beside = ""
         if option.startswith("budget="):
-            beside = ", or beside sweep.resume, where the price stays as it is, a budget in min or runs"
+            beside = ", or beside sweep.resume, which keeps the price, a budget in min or runs"
         raise ConfigError(f"search.{option}: the price is not known. Next: give price_per_hour or instance{beside}")
     if price == 0:
         raise ConfigError(
@@ -175,7 +175,7 @@ def check_compatible(config: RunConfig, overrides: Sequence[str]) -> None:
         if getattr(config.sweep, key) != default:
             raise ConfigError(f"sweep.{key}: has no effect on {name}, which orders its runs itself. Next: leave it out")
     if word := next((word for word in overrides if word.lstrip("+").startswith(RESUMING_OPTIONS)), ""):
-        raise ConfigError(f"{word}: {name} times whole runs, not continued ones. Next: leave it out")
+        raise ConfigError(f"{word}: {name} measures the time of whole runs, not of resumed ones. Next: leave it out")
     if config.is_program() and "seed" not in used_placeholders(config.program):
         raise ConfigError(
             f"program.command: {name} repeats runs with other seeds, but the command has no {{seed}}. Next: put it"
@@ -191,7 +191,7 @@ def check_compatible(config: RunConfig, overrides: Sequence[str]) -> None:
     if not config.stop_at_target:
         raise ConfigError(f"stop_at_target=false: {name} compares times to the target. Next: leave it out")
     if config.detach:
-        raise ConfigError(f"detach=true: {name} chooses each run by the results of those before. Next: leave it out")
+        raise ConfigError(f"detach=true: {name} chooses each run by the results of earlier runs. Next: leave it out")
     if config.study.name:
         raise ConfigError(f"+study={config.study.name}: cannot be combined with {name}. Next: leave one of them out")
 

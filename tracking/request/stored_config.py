@@ -17,7 +17,7 @@ MAX_DEPTH = 32  # levels of nesting; a run's config has six
 @functools.cache
 def _loaders() -> tuple[Any, Any]:
     """PyYAML's safe loader, and a subclass that loads integers of more than 63 bits as floats."""
-    import yaml  # In these functions only: a program's image may lack it.
+    import yaml  # Imported in functions only: a program's image may lack PyYAML.
 
     loader_class = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if PyYAML was built with it
 

@@ -16,8 +16,8 @@ STRATEGIES = ("ddp", "fsdp")
 MAX_GPUS = 4096
 USABLE_SHARE = 0.95  # usable share of a GPU's memory; CUDA and the allocator's fragmentation take the rest
 CHECKPOINTING = "activation_checkpointing"
-# The narrowest layers that were measured to be faster in fp8: docs/results/2026-11-26-h200-x2-larger.md. Where no CUDA
-# graph launches a step's kernels, the host is too slow for short ones.
+# The least widths of layers that were measured to be faster in fp8: docs/results/2026-11-26-h200-x2-larger.md. Without
+# a CUDA graph of the step, the host launches short kernels too slowly.
 FASTER_IN_FP8, FASTER_BY_A_GRAPH = 4096, 1600
 
 
@@ -124,14 +124,14 @@ def _fitting(config: RunConfig, usable: float) -> Memory | None:
 
 
 def _what_fits(config: RunConfig, usable: float) -> str:
-    """What to give so that the training fits: first what needs no other GPUs. Refused options are not advised."""
+    """What to give so that the training fits, preferably on the same GPUs. Names no option that would be refused."""
     option, less = f"model.hparams.{CHECKPOINTING}=true", _checkpointing(config, True)
     unsupported = _unsupported(config)
     ways = {option: less}
     if config.world_size() > 1 and not unsupported:
         shared = replace(config, strategy="fsdp")
         ways = {"strategy=fsdp": shared, **ways, f"strategy=fsdp {option}": replace(less, strategy="fsdp")}
-    for words, way in ways.items():  # The run's own way is among them, and does not fit.
+    for words, way in ways.items():  # One way is the run's own, which does not fit.
         if estimate := _fitting(way, usable):
             return f"give {words}, which takes {estimate.gigabytes}" + (" and is slower" if option in words else "")
     smaller = "give a smaller model.hparams.micro_batch_size, or shorter sequences"

@@ -14,15 +14,15 @@ REAL_DATA = ("imagenet", "coco", "wmt", "movielens", "fashion_mnist", "tokens")
 
 
 def check_study(study: StudyConfig, overrides: Sequence[str], params: Iterable[str]) -> None:
-    """Raise ConfigError for a study that is not run as a sweep, or beside another one.
+    """Raise ConfigError for a study without -m, and for two studies at once.
 
     `overrides` are those of one job, `params` the keys of the study's grid. Hydra turns the grid into overrides only
     with -m, and only for one study at a time.
     """
     if study.name and not all(any(override.startswith(f"{key}=") for override in overrides) for key in params):
         raise ConfigError(
-            f"+study={study.name}: a study is a sweep, one at a time. Next: {LAUNCH} -m +study={study.name}"
-            " (dry_run=true shows its jobs)"
+            f"+study={study.name}: a study runs as a sweep, and only one at a time. Next: {LAUNCH} -m"
+            f" +study={study.name} (dry_run=true shows its jobs)"
         )
 
 
@@ -49,6 +49,6 @@ def check_data(config: RunConfig) -> None:
     if config.dataset.name in REAL_DATA and not with_home(path).exists():
         raise ConfigError(
             f"study.data=real: {path} is not a folder with dataset={config.dataset.name} of"
-            f" model={config.model.name}. Next: give data_dir=FOLDER with {Path(path).name} in it, or the other models:"
-            " model=NAME,..."
+            f" model={config.model.name}. Next: give data_dir=FOLDER with {Path(path).name} in it, or choose other"
+            " models: model=NAME,..."
         )

@@ -147,7 +147,7 @@ def test_what_would_be_another_run_is_refused_by_name(tmp_path: Path, override: 
 @pytest.mark.parametrize("override", ["gpus=4", "strategy=ddp", "nodes=2"])
 def test_other_devices_are_refused_with_why_and_what_to_do(tmp_path: Path, override: str) -> None:
     words = refused(interrupted(tmp_path / "runs"), override)
-    assert "keeps the configuration in its folder, since its rates and cost are of the same devices and strat" in words
+    assert "keeps the configuration in its folder, since its rates and cost must come from the same devices" in words
     assert words.endswith(f"Next: leave {override.partition('=')[0]} out, or begin a new run with {override}")
 
 

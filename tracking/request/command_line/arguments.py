@@ -1,7 +1,7 @@
-"""Turns the arguments of launch.py into those that Hydra takes. Refuses arguments that contradict each other.
+"""Converts the arguments of launch.py to Hydra's. Refuses arguments that contradict each other.
 
 `size=` is short for the recipe of a model's size: `model=gpt size=1.5b` is `model=gpt recipe=gpt_1.5b`. Beside resume=
-and sweep.resume= there may be no option that changes a configuration: a run keeps its own.
+or sweep.resume=, an option that changes a configuration is refused: a run keeps its own.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ VALUED_FLAGS = {
     "-sc", "--shell-completion", "--experimental-rerun",
 }  # fmt: skip
 TEXT_OPTIONS = r"stack\.(?:torch|python|exclude_newer|expect\.\w+|env\.\w+)"
-MOST_FILES = 1000  # More than a folder of YAML has; links in a circle have more.
+MOST_FILES = 1000  # stops at links in a circle; no folder of YAML has so many
 NO_NAME = re.compile(r"[+-]?[\d.]+(e[+-]?\d+)?|true|false|nan|inf", re.IGNORECASE)
 # Options that a resumed run may change; all others come from its folder.
 BESIDE_RESUME = (
     "trust", "dry_run", "timeout_sec", "tracking.offline", "tracking.upload_wait_sec",
     "tracking.system_metrics_interval_sec",
 )  # fmt: skip
-OF_DEVICES = ("gpus", "cpu_processes", "nodes", "strategy")  # A run's figures are of one value of each.
+OF_DEVICES = ("gpus", "cpu_processes", "nodes", "strategy")  # A run has one value of each.
 # Options and groups that a resumed sweep may change: they do not change what is measured.
 BESIDE_SWEEP_RESUME = sorted({*NOT_MEASURED} - {"profile"})
 
-# A resumed sweep keeps these options as they were. -m adds jobs to it, and the second pair may hold for these.
+# A resumed sweep keeps these options. With -m, which adds jobs, the second pair may be given for the added jobs.
 OF_A_NEW_SWEEP = ("sweep.until_decided", "sweep.shuffle")
 OF_ADDED_JOBS = ("sweep.paired", "sweep.warm_up")
 RECIPE_OF_A_SIZE = re.compile(r"(\w+)_([\d.]+)([mb])")
@@ -63,20 +63,20 @@ def options_of(words: Sequence[str]) -> list[str]:
 
 
 def may_set_hydra(words: Sequence[str]) -> bool:
-    """Whether options, a study or a user's own files may change Hydra's settings; those of conf/ are known."""
+    """Whether options, a study or a user's own files may change Hydra's settings. The files in conf/ do not."""
     if any(word.lstrip("+").startswith(("hydra", "study=", *(VALUED_FLAGS - {*CONFIG_DIR}))) for word in words):
         return True
     return any(mentions_hydra(Path(folder)) for folder in config_dirs(words))
 
 
 def config_dirs(words: Sequence[str]) -> set[str]:
-    """The values of --config-dir; an empty one where the flag has none."""
+    """The values of --config-dir; an empty text for a flag without a value."""
     spaced = {after for word, after in zip(words, [*words, ""][1:], strict=True) if word in CONFIG_DIR}
     return {*spaced, *(word.partition("=")[2] for word in words if word.startswith("--config-dir="))}
 
 
 def mentions_hydra(folder: Path) -> bool:
-    """Whether a YAML file below a folder may set Hydra's options; True where there is too much to read."""
+    """Whether a YAML file below a folder may set Hydra's options; True if there are too many files to read."""
     num_seen = 0
     try:
         for place, folders, names in os.walk(folder, followlinks=True):
@@ -99,11 +99,12 @@ def check_form(words: Sequence[str]) -> None:
             )
     folders = config_dirs(words)
     if "" in folders or len(folders) > 1:
-        raise ConfigError(f"--config-dir {' '.join(sorted(folders))}: not one folder. Next: give that of your YAML")
+        names = " ".join(sorted(folders))
+        raise ConfigError(f"--config-dir {names}: not one folder. Next: give the folder of your YAML")
 
 
 def wrong_flags(words: Sequence[str]) -> str:
-    """Why the request was refused if Hydra's parser of flags ended it; its own words are on stderr already."""
+    """The refusal of a wrong flag. Hydra's flag parser has already printed its own message on stderr."""
     flags = " ".join(word for word in words if word.startswith("-"))
     return f"refused: {flags}: an unknown flag, or one without its value. {HELP}"
 
@@ -112,11 +113,11 @@ def hydra_argument(argument: str) -> str:
     """An argument of launch.py as Hydra takes it: `profile=true` becomes `profile.steps=20`.
 
     - `+search=` and `+target_set=` lose their plus, since the defaults list has these groups.
-    - So do all options that are declared, as in `++gpus=2`: they exist, and are looked for by their plain names.
+    - All declared options lose it, as in `++gpus=2`: the checks look for their plain names.
     - `search.from` becomes `search.source`, since `from` cannot name a field in Python.
     - `study.batch_size` and `model.by_gpus` get a plus, since the rows of a table are new keys to Hydra.
     - A choice that looks like a number is quoted, as in `precision="16"`: Hydra fails on numbers there.
-    - So is a version of a stack, as in `stack.torch="2.10"`: as a number it is 2.1.
+    - A stack's version is quoted, as in `stack.torch="2.10"`: as a number it is 2.1.
     """
     argument = re.sub(r"^\+{1,2}(target_set=|search=)", r"\1", argument)
     argument = re.sub(r"^\+{0,2}search\.from=", "search.source=", argument)
@@ -131,14 +132,14 @@ def hydra_argument(argument: str) -> str:
 
 
 def plainly_named(argument: str) -> str:
-    """The argument without plus signs if it sets a declared option; a table keeps them, to be added to."""
+    """The argument without plus signs if it sets a declared option. A table keeps them: rows are added to it."""
     plain = argument.lstrip("+")
     kind = options().get(plain.partition("=")[0]) if plain != argument else None
     return argument if kind is None or typing.get_origin(kind) is dict else plain
 
 
 def quoted_texts(argument: str) -> str:
-    """The argument with quotes around what Hydra would take for a number, where an option takes a text."""
+    """The argument. If its option takes a text, a value that Hydra would read as a number is quoted."""
     if match := re.fullmatch(rf"(\+{{0,2}}(?:{'|'.join(group_names())}|{TEXT_OPTIONS})=)([\w.,+-]+)", argument):
         choices = (f'"{choice}"' if NO_NAME.fullmatch(choice) else choice for choice in match[2].split(","))
         return match[1] + ",".join(choices)
@@ -177,7 +178,7 @@ def check_resumed(words: Sequence[str], is_multirun: bool) -> None:
             )
         if foreign := [key for key in keys if key not in BESIDE_RESUME]:
             word, of_devices = keys[foreign[0]], foreign[0] in OF_DEVICES
-            why = ", since its rates and cost are of the same devices and strategy" if of_devices else ""
+            why = ", since its rates and cost must come from the same devices and strategy" if of_devices else ""
             raise ConfigError(
                 f"{resumed} {word}: a resumed run keeps the configuration in its folder{why}. Allowed beside"
                 f" resume: {', '.join(BESIDE_RESUME)}. Next: leave {foreign[0]} out"
@@ -222,7 +223,7 @@ def recipes_of_sizes(words: Sequence[str]) -> list[str]:
 
 
 def sizes() -> dict[str, list[str]]:
-    """The sizes of each model that has some, the smallest first: its recipes are MODEL_SIZE."""
+    """The sizes of each model, smallest first, from the recipes named MODEL_SIZE; no entry for a model without any."""
     matches = [match for path in CONF.glob("recipe/*.yaml") if (match := RECIPE_OF_A_SIZE.fullmatch(path.stem))]
     of_models: dict[str, list[str]] = {}
     for match in sorted(matches, key=lambda match: (match[1], match[3] == "b", float(match[2]))):

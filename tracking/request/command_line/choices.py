@@ -52,7 +52,7 @@ def check_choices(words: Sequence[str]) -> None:
 def number_in_stack(sources: Sequence[Any], name: str) -> str | None:
     """The message for an unquoted number with a point in a user's stack; None without one.
 
-    Hydra reads `torch: 2.10` as 2.1. `sources` are its folders; those of this code are known to be right.
+    Hydra reads `torch: 2.10` as 2.1. `sources` are the folders of configs. The project's own files are not checked.
     """
     import yaml
 
@@ -65,7 +65,7 @@ def number_in_stack(sources: Sequence[Any], name: str) -> str | None:
                 if isinstance(value, float):
                     where = f"{table}.{key}" if table else key
                     return (
-                        f"{path}: {where}: {value}: is read as a number, which drops zeros, as of 2.10. Next: write it"
+                        f"{path}: {where}: {value}: is read as a number, which makes 2.10 into 2.1. Next: write it"
                         f' in quotes, as in {key}: "{value}"'
                     )
     return None
@@ -129,7 +129,7 @@ def named_after(group: str, name: str, models: Sequence[str]) -> str | None:
 
 
 def check_number(num_jobs: int, words: Sequence[str]) -> None:
-    """Raise ConfigError for a sweep without jobs, unless the words of the command line ask for none, as --help does."""
+    """Raise ConfigError for a sweep without jobs, unless the command line asks for none, as with --help."""
     flags = {word.partition("=")[0] for word in words if word.startswith("-")}
     if num_jobs or not flags & MULTIRUN or flags - MULTIRUN - CONFIG_DIR:
         return
@@ -138,10 +138,10 @@ def check_number(num_jobs: int, words: Sequence[str]) -> None:
 
 
 def check_ranges(values: Mapping[str, Any], is_search: bool) -> None:
-    """Raise ConfigError if Hydra's ranges among the values, by argument, have no end or more than MOST_VALUES values.
+    """Raise ConfigError if a range has no end or more than MOST_VALUES values. `values` are Hydra's, by argument.
 
-    Hydra lists all combinations of a sweep before it composes one; those of `range(1,1000000000)` fill the memory. A
-    search draws from each axis alone, so its axes may have more combinations.
+    Hydra lists all combinations of a sweep before it composes one. The list of `range(1,1000000000)` fills the memory.
+    A search draws from each axis alone, so its axes may have more combinations.
     """
     ranges = {word: value for word, value in values.items() if hasattr(value, "step")}
     for word, each in ranges.items():
