@@ -1,6 +1,6 @@
 """The servers that fork a sweep's workers: processes that have finished their imports.
 
-Each is for one command and environment of workers. Jobs share it, whatever they train and on however many GPUs.
+Each serves one command and one environment of workers. Jobs with these share it, whatever their model and GPUs.
 
 A launcher makes the folder of their sockets, and a socket pair by which each side sees the other exit. Supervisors
 start the servers and talk to them (tracking/jobs/handover/forked_worker.py).

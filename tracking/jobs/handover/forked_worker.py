@@ -1,7 +1,7 @@
 """Workers of a sweep, forked from a process that has imported PyTorch and Lightning.
 
 Such a server (trainers/loop/worker/fork_server.py) is a worker that stops before it reads its run. It has the command,
-variables and folder that a new worker would have; each other combination has its own server. A fork takes the cores,
+variables and folder that a new worker would have; another combination gets its own server. A fork takes the cores,
 NUMA nodes and GPUs of its supervisor. The server keeps no state of a run. If it cannot be reached, a new process is
 started instead.
 """

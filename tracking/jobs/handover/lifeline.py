@@ -1,7 +1,7 @@
 """Tells whether the starter of this process is alive, by a pipe that only the starter holds open.
 
 The kernel closes the pipe however the starter dies, and it stays closed, so late readers see it, too. The parent's
-process id tells less: after a death, another parent takes its place.
+process id would not do: another parent takes a dead one's place.
 """
 
 from __future__ import annotations

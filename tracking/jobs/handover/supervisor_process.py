@@ -1,4 +1,4 @@
-"""A supervisor's process, started ahead of its run; the run is assigned over a socket.
+"""A supervisor's process, started before its run; the run is assigned over a socket.
 
 It imports while the launcher still checks the request, so its imports delay no worker. The socket is also its lifeline
 (tracking/jobs/handover/lifeline.py). The lock of the run's folder travels in the same message, so the folder always has
@@ -62,7 +62,7 @@ class SupervisorProcess:
             )  # fmt: skip
 
     def assign(self, run: Assignment) -> None:
-        """Hand a run over. A dead supervisor ignores it; its exit code then shows that."""
+        """Hand a run over. If the supervisor has died, nothing happens; its exit code tells."""
         forks = str(run.forks.folder) if run.forks else None
         message = json.dumps({**asdict(run), "folder": str(run.folder), "forks": forks})
         self._assigned = True

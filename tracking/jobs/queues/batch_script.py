@@ -51,7 +51,7 @@ def text(config: RunConfig, folder: Path, name: str) -> str:
 cd {quoted([str(Path.cwd())])} || exit 1
 {before}{quoted([*srun(config), *supervisor(folder)])}
 code=$?
-# The supervisor asks for it: the run was told that its time is nearly over, or that it has to make room.
+# The supervisor asks to be requeued: the run's time is nearly over, or another job needs its nodes.
 if [ $code = {AGAIN} ]; then scontrol requeue "$SLURM_JOB_ID"; fi
 exit $code
 """
@@ -102,7 +102,7 @@ def srun(config: RunConfig) -> list[str]:
     return ["srun", *options, "--cpu-bind=none", "--kill-on-bad-exit=0", "--wait=0"]
 
 
-# A node prints this if the submitter's Python is missing there. The run takes it as the reason of its end.
+# A node prints this if the submitter's Python is missing there. The run's failure quotes the line.
 CHECKED = (
     '[ -x "$1" ] || { echo "node ${SLURMD_NODENAME:-$(uname -n)}: $1, the Python of the submitter, is missing.'
     ' Next: put its environment on a file system that all nodes share"; exit 127; }; exec "$@"'

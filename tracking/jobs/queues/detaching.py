@@ -39,7 +39,7 @@ def follow_command(folder: Path) -> str:
 
 
 def not_submitted(job: Job, reason: str) -> str:
-    """The message of a launcher that cannot leave, since Slurm does not take this job now."""
+    """The message of a launcher that cannot detach, because Slurm takes no job now."""
     parent = run_folder.parent_of(job.folder) if job.folder else None
     if parent is None:
         return f"Slurm does not take {job.name} now: {reason}. Next: give the command again once it does"

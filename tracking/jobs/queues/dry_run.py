@@ -42,7 +42,7 @@ def show(
 
 
 def check_room(runs_dir: str) -> None:
-    """Raise ConfigError if no run could be made in the folder, such as on a full disk; nothing is left behind."""
+    """Raise ConfigError if no run folder can be made in `runs_dir`, as on a full disk. Leaves nothing behind."""
     folder = Path(runs_dir).resolve()
     nearest = next(path for path in (folder, *folder.parents) if path.is_dir())
     try:

@@ -24,6 +24,6 @@ def follow(folder: Path, started: float, trust: bool = False) -> int:
     config = configs[0]
     if config.cluster.kind != "slurm":
         raise ConfigError(f"{folder}: was not submitted to a cluster. Next: show it with {tracking_command()} report")
-    server.option_uri(None)  # the environment's server, which this user means
+    server.option_uri(None)  # the server that this user's environment names
     config.tracking.uri = resume.own_server(folder)
     return Launcher(config, [], started).follow(folder)

@@ -42,9 +42,9 @@ class Followed:
     def result_of_gone(
         self, state: slurm.JobState | None, stopped_by: signals.Interrupted | None, outlives: bool
     ) -> Result:
-        """The result of a job that left its queue: the one it wrote, else one made from the queue's last state.
+        """The result of a job that left its queue: the one that it wrote, else one made from the queue's last state.
 
-        `stopped_by` is the signal that stopped the launcher, and `outlives` whether the job goes on without that.
+        `stopped_by` is the signal that stopped the launcher, and `outlives` whether the job survives that.
         """
         if stopped_by and not outlives and self.read_result() is None:
             return outcome.stopped(self.folder, stopped_by)
@@ -61,7 +61,7 @@ class Followed:
 
 
 def progress_of(job: Job, console: Console, alone: bool) -> RunProgress | JobLines:
-    """What shows the job: a progress bar if it is `alone`, else lines."""
+    """The display of a job: a progress bar if it is `alone`, else lines."""
     waiting = Waiting(job.config)
     if not alone:
         return JobLines(console, job.name, waiting)

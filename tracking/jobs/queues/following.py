@@ -43,9 +43,9 @@ class Following:
         self._jobs: list[Followed] = []
         self._num_tried = 0
         self._refused = ""  # why the queue did not take the last job
-        self._submit_at = float("-inf")  # monotonic seconds, when the queue is asked again to take it
+        self._submit_at = float("-inf")  # monotonic seconds; when to try again to submit it
         self._stopped_by: signals.Interrupted | None = None
-        self._cancel_failed = ""  # why the queue did not take the request to cancel the jobs
+        self._cancel_failed = ""  # why the queue could not cancel the jobs
         self._messages = JobMessages(console, num_jobs, 0 if queue.outlives else queue.at_once)
         self._asked_at = float("-inf")
         self._alerts = Alerts(console)
@@ -136,7 +136,7 @@ class Following:
     def cancel(self, error: signals.Interrupted) -> None:
         """Cancel queued and running jobs, and wait for their ends; a further signal ends them without grace.
 
-        Jobs that outlive this process are then left, and are `running` still.
+        Jobs that outlive this process are left after that, still as `running`.
         """
         for followed in self.running:
             if refusal := followed.not_ours():  # The job keeps running without this follower.
@@ -176,7 +176,7 @@ class Following:
         return Followed(job, job_ticket, progress_of(job, self._console, alone), began, journal_bytes)
 
     def _read_all(self, expecting: bool) -> None:
-        """Read each running job's folder, and at times ask the queue. `expecting`: more jobs will be submitted."""
+        """Read each running job's folder, and ask the queue now and then. `expecting`: more jobs will be submitted."""
         for followed in self.running:
             self._read(followed, expecting)
         if self.running and time.monotonic() - self._asked_at >= self._queue.poll_sec:

@@ -76,7 +76,7 @@ class JobMessages:
             self._print(job_words.job_line(job.name, sweep_summary.outcome(job), left, mean_sec))
 
     def trouble(self, doing: str, words: str = "") -> None:
-        """Print the queue's trouble in doing something once; `words` is empty when that works again."""
+        """Print once why the queue cannot do something. Call it with empty `words` when that works again."""
         if words and words != self._trouble.get(doing):
             self._print(f"note: {words}")
         self._trouble[doing] = words

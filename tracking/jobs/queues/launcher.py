@@ -31,7 +31,7 @@ class Launcher:
     """Runs jobs and returns the exit code of launch.py.
 
     `gpus` are the visible GPUs. `started` is when the user's command began, in monotonic seconds. `supervisor` was
-    started ahead, and takes the first run on this machine.
+    started in advance, and takes the first run on this machine.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Launcher:
         return self._follow_single(job, job.folder)
 
     def run_node(self, config: RunConfig) -> int:
-        """Train the part of a non-head node; the head node has the run, its mirror and its table."""
+        """Train this non-head node's part. The head node writes the run, mirrors it and prints its table."""
         try:
             failure = join(config, list(self._gpus), self._say)
         except Interrupted as error:
@@ -149,7 +149,7 @@ class Launcher:
         if run_folder.read_info(folder).kind != "sweep":
             config = run_folder.read_config(folder)
             config.detach = False  # It may have been submitted with detach.
-            return self._follow_single(Job(config, [], folder), folder)  # This mirrors a run that has ended, too.
+            return self._follow_single(Job(config, [], folder), folder)  # also mirrors a run that has ended
         jobs = sweep.read(folder)
         for job in jobs:
             job.config.detach = False  # They may have been submitted with detach.

@@ -10,7 +10,7 @@ from tracking.jobs.queues.this_machine import Machine
 
 
 def queue_of(config: RunConfig, waiting: SupervisorProcess | None = None) -> Queue:
-    """The queue of the config's cluster; `waiting` is a supervisor started ahead on this machine."""
+    """The queue of the config's cluster; `waiting` is a supervisor that was started in advance on this machine."""
     if config.cluster.kind == "none":
         return Machine(config.sweep.jobs_at_once, waiting)
     if waiting:

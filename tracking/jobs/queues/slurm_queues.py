@@ -53,12 +53,12 @@ class BatchQueue(Queue):
         return ticket.issue(folder, ticket.of_slurm(job_id, config.cluster.max_requeues))
 
     def _submitted_before(self, folder: Path, config: RunConfig) -> str | None:
-        """The job that Slurm has of a submission whose answer was lost; None without one. Raises Away."""
+        """The job of an earlier submission whose answer was lost; None without one. Raises Away."""
         script = folder / ticket.SCRIPT
         if not files.exists(script):
             return None
         job_id = slurm.job_of(script, scheduler_endings.clusters_in(config.cluster.lines))
-        return job_id if job_id != scheduler_endings.job_of(folder) else None  # that of the attempt before
+        return job_id if job_id != scheduler_endings.job_of(folder) else None  # else the earlier attempt's
 
     def states(self, tickets: Sequence[Ticket]) -> dict[str, JobState]:
         return slurm.states([made.asked for made in tickets])

@@ -50,7 +50,7 @@ def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: P
     with Drawing(console, "what was spent in vain is not known"):
         if words := sweep_waste.words(sweep_waste.write(folder)):
             console.print(words, soft_wrap=True)
-    signals.raise_on_signals()  # Ctrl-C ends the alert's command, also after one that stopped the sweep.
+    signals.raise_on_signals()  # Ctrl-C ends the alert's command, even if an earlier Ctrl-C stopped the sweep.
     alerts = Alerts(console)
     alerts.sweep_ended(jobs, folder)
     alerts.close()

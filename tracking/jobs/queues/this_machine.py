@@ -14,11 +14,11 @@ from tracking.machine.environment import nvml
 from tracking.record import run_lock
 
 KIND = "shared"
-LOST_SEC = 120.0  # A supervisor still running this long after it was told to stop hangs, and is killed.
+LOST_SEC = 120.0  # A supervisor that still runs this long after a stop signal is killed.
 
 
 class Machine(Queue):
-    """Runs jobs under supervisors that end with this launcher. `waiting` is a supervisor started ahead of its run."""
+    """Runs jobs under supervisors that end with this launcher. `waiting` is a supervisor without a run yet."""
 
     outlives = False
     poll_sec = 0.1
@@ -98,7 +98,7 @@ class Machine(Queue):
         return self._fork_servers.forks
 
     def has_room(self, config: RunConfig) -> bool:
-        """Whether enough shares are free: each is taken until its supervisor ends, a moment after the run's result."""
+        """Whether enough shares are free. A share is taken until its supervisor exits, soon after the run's result."""
         return self._free_shares(config) is not None
 
     def _is_alone(self, config: RunConfig) -> bool:
@@ -136,7 +136,7 @@ class Machine(Queue):
         for made in tickets:
             self._running[made.job_id][1].tell(signum)
         if self._fork_servers is not None:
-            self._fork_servers.end()  # already while the jobs end: a server takes 0.1 s or more to free its memory
+            self._fork_servers.end()  # while the jobs end, since a server takes 0.1 s or more to free its memory
 
     def close(self) -> None:
         if self._waiting is not None:
