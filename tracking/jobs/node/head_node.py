@@ -85,8 +85,8 @@ def train(part: Part) -> Result:
     """Train the run and write its result, success or failure. Raises Interrupted once no process is left."""
     folder, config, others = part.folder, part.config, part.others
     command = worker_command(config, folder)
-    # Two kinds of the run's processes are not children of this one: those in a container, and those of another node on
-    # this host. The commands of both name the folder.
+    # Processes in a container, and those of another node on this host, are not children of this process. They are found
+    # by the folder in their commands.
     marks = [str(folder.absolute())] if command.contained or others else []
     known = jobs_on_the_same_machine(config)
     co_tenants = CoTenants(part.gpu_uuids, launcher=part.launcher, marks=marks, known=known)

@@ -56,8 +56,8 @@ def let_save(process: Started, folder: Path, config: RunConfig, signum: int = 0,
     """Have a worker that is told to stop save a checkpoint and end, if it makes checkpoints of steps.
 
     A worker that has not begun to train has nothing to save: the head node's journal has no epoch from the byte
-    `since` on. Returns when it has ended, when its time is over, or at a further signal. Ctrl-C and a closed terminal
-    give no time.
+    `since` on. Returns when it has ended, when its time is over, or at a further signal. After Ctrl-C or a
+    closed terminal it does not wait.
     """
     if not saves(config) or signum in (signal.SIGINT, signal.SIGHUP):
         return
@@ -92,7 +92,7 @@ def end(folder: Path, config: RunConfig, task: Task, error: signals.Interrupted,
         return orphaned(folder, task, line, gone)
     facts = slurm.facts(task.job_id) if task.scheduled else {}
     running = facts.get("JobState") in (None, "RUNNING")
-    makes_room = running and facts.get("PreemptTime", "None") != "None"  # A requeued job keeps it.
+    makes_room = running and facts.get("PreemptTime", "None") != "None"  # A requeued job keeps this time.
     if may_go_on(config, task) and (error.signum == WARNED or makes_room):
         say(task, f"node {task.node}: stopped by {error}; the job is queued again")
         return AGAIN

@@ -24,7 +24,7 @@ from tracking.request.node_options import address
 
 BEAT_SEC = 0.5
 LOST_SEC = 10.0  # a launcher whose file has not changed for this long is gone
-GAP_SEC = 1.0  # a longer time between two readings was lost here: to a suspended job, or a silent file server
+GAP_SEC = 1.0  # after a longer gap between two reads, this job was suspended or its file server silent
 ANY_PORT = 9  # Connecting a datagram socket sends nothing, so no port needs to be open.
 
 
@@ -99,7 +99,7 @@ class Peer:
         self.apart_sec = 0.0  # seconds that its clock is ahead of this machine's, including the delay of its file
 
     def state(self) -> NodeState | None:
-        """The latest state of a launcher that has written since we watch; None without one."""
+        """The latest state, if a launcher has written it since we began to watch; else None."""
         try:
             state = NodeState(**documents.read_json(self._path))
         except (OSError, ValueError, TypeError):
@@ -120,7 +120,7 @@ class Peer:
         return state is not None and state.preparing and self.trouble() is None
 
     def _leave_out_gap(self) -> None:
-        """Count no silence for a time in which this process did not read: the node may have written then."""
+        """Do not count a gap in our own reads as the node's silence: it may have written then."""
         now = time.monotonic()
         gap_sec = now - self._read_at
         self._changed += gap_sec if gap_sec > GAP_SEC else 0.0

@@ -143,7 +143,7 @@ class Nodes:
             time.sleep(POLL_SEC)
 
     def close(self, last: bool = True) -> None:
-        """Stop telling the others of this node. Unless it is the `last` telling, their files are left alone."""
+        """Stop writing this node's state. If it is the `last` time, node 0 also removes all nodes' files."""
         self._own.close()
         if last and self._config.node_rank == 0:
             shutil.rmtree(self._place, ignore_errors=True)
@@ -226,10 +226,10 @@ def met(
 
 @contextmanager
 def preparing(configs: Sequence[RunConfig]) -> Iterator[None]:
-    """Let the other nodes of a run that is started by hand wait while this one prepares in the block."""
+    """While this node prepares in the block, the other nodes of a run that was started by hand wait for it."""
     every: Nodes | None = None
     by_hand = [config for config in configs if config.nodes > 1 and config.cluster.kind == "none"]
-    with suppress(OSError):  # Whoever meets the others reports it.
+    with suppress(OSError):  # `met` will report it.
         every = Nodes(by_hand[0]) if by_hand else None
     try:
         yield

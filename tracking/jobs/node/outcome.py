@@ -1,4 +1,4 @@
-"""How a run ended: its result, its final metrics, the files for other tools; and its folder for a further attempt."""
+"""Ends a run: its result, final metrics, and files for other tools. Reopens its folder for a further attempt."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def reopen(folder: Path, checkpoint: Checkpoint | None, kind_without_result: str
     Without a checkpoint the run begins its first epoch again. `kind_without_result` is the kind of failure of an
     attempt without a result. The caller holds the folder's lock.
 
-    Rows of the journal and of MLflow that are beyond the checkpoint stay: they are earlier than the `resume` event, at
-    steps above its `from_step`. Raises OSError.
+    Rows beyond the checkpoint stay in the journal and in MLflow. They are those before the `resume` event with steps
+    above its `from_step`. Raises OSError.
     """
     events = journal.events(folder / run_folder.JOURNAL)
     before = [event for event in events if event.key == attempts.RESUME]

@@ -19,7 +19,8 @@ from tracking.record import Failure, Result, Running, failures, files, run_folde
 
 ASK_SEC = 10.0  # how long Slurm's answer is reused
 NODE = re.compile(r"Node failure on (\S+)")  # srun's words
-# Slurm's words for a step without memory; the job itself is FAILED, because its script exits with the step's code.
+# Slurm's words for a step that ran out of memory; the job itself is FAILED, because its script exits with the step's
+# code.
 OUT_OF_MEMORY = re.compile(r"oom-kill event|exceeded memory limit|: Out Of Memory")
 
 
@@ -128,7 +129,7 @@ def failure_of(folder: Path) -> Failure | None:
 
 
 def issued_later(folder: Path) -> Ticket | None:
-    """Issue the ticket of a job whose submitter was killed before it did; None without a job.
+    """Issue the ticket of a job whose submitter was killed before it could; None without a job.
 
     Raises Running if Slurm does not answer.
     """

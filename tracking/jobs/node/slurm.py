@@ -39,8 +39,8 @@ KINDS = {
 LOST = {"PREEMPTED", "NODE_FAIL"}  # endings that the run did not cause
 
 
-# Faults that pass: Slurm does not answer now, or the user has as many jobs in the queue as the site allows. Slurm says
-# "job submit limit" of limits of a job's size and time too, and newer versions name the limit before that.
+# Faults that pass: Slurm does not answer now, or the user has as many jobs in the queue as the site allows. Slurm also
+# says "job submit limit" for limits of a job's size and time; newer versions name the limit first.
 PASSING = re.compile(
     r"Unable to contact slurm controller|onnection|imed out|try again|emporarily|Zero Bytes were transmitted"
     r"|standby mode|I/O error writing script|uthentication|[Mm]unge|(Assoc|QOS)\w*SubmitJob"
@@ -204,7 +204,7 @@ def job_of(script: Path, clusters: Sequence[str] = ("",)) -> str | None:
 
 
 def cancel(job_ids: Sequence[str]) -> None:
-    """Cancel these jobs. Once every cluster was asked, raises Away, and ConfigError if one refuses."""
+    """Cancel these jobs. After it has asked every cluster, raises Away, or ConfigError if one refuses."""
     failure: Away | ConfigError | None = None
     for cluster, ids in by_cluster(job_ids).items():
         try:

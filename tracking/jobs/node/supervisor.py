@@ -100,7 +100,7 @@ def join(config: RunConfig, visible: list[Any], tell: Callable[[str], None]) -> 
 
 
 def meet(part: Part, num_gpus: int, stack: ExitStack) -> None:
-    """Meet the other nodes. Raises ConfigError if a node lacks something."""
+    """Check this node, and meet the others. Raises ConfigError if the run cannot train on a node."""
     config, task = part.config, part.task
 
     def check() -> None:
@@ -121,7 +121,7 @@ def meet(part: Part, num_gpus: int, stack: ExitStack) -> None:
 
 
 def others_words(folder: Path, task: Task, message: str) -> str:
-    """The other nodes' own output: a node that cannot see the run's folder reports it nowhere else."""
+    """The other nodes' own output. A node that cannot see the run's folder can report that only there."""
     lines = scheduler_endings.last_printed(folder).splitlines()
     others = [line for line in lines if line.startswith("node ") and not line.startswith(f"node {task.node}:")]
     return "".join(f"; {line}" for line in others if line.partition(": ")[2] not in message)

@@ -33,7 +33,7 @@ class Ticket:
     submitted_ms: int = field(default_factory=run_folder.now_ms)
     ended: bool = False  # whether the head node's supervisor has written everything
     signature: str = ""  # proof that this user issued it
-    cluster: str = ""  # the cluster of Slurm's that was the local one where it was issued; empty if not known
+    cluster: str = ""  # the Slurm cluster that was local where this was issued; empty if unknown
 
     @property
     def asked(self) -> str:

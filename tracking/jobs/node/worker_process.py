@@ -25,7 +25,7 @@ from tracking.record import Journal, Record, WorkerLog, attempts, journal, node_
 POLL_SEC = 0.1
 # Variables of the run, its share or its launcher that no import of a worker reads.
 UNREAD = (LAUNCHER, "TIMETRIAL_SCRATCH", "CUDA_VISIBLE_DEVICES", machine_shares.CORES, machine_shares.MEMORY)
-# With one of these set, libraries bind threads to cores as they load, or count them in a way that no fork can change.
+# If one of these is set, libraries bind or count their threads as they load, and a fork cannot change that.
 THREADING = (
     "OMP_PROC_BIND", "OMP_PLACES", "OMP_DYNAMIC", "OMP_THREAD_LIMIT", "GOMP_CPU_AFFINITY", "KMP_AFFINITY",
     "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
@@ -73,7 +73,7 @@ class Limits:
                     self._clock = record.clock_sec
 
     def _has_reached(self) -> bool:
-        """Whether the target was reached or the clock has stopped; removes the cap then."""
+        """Whether the target was reached or the clock has stopped. If so, the cap is removed."""
         with suppress(OSError, ValueError):
             events = journal.events(self._path)
             if any(self._ends_the_clock(event) for event in events):
@@ -236,7 +236,7 @@ def end(process: Started, command: WorkerCommand, config: RunConfig) -> None:
 
 
 def leaves_daemons(config: RunConfig, command: WorkerCommand) -> bool:
-    """Whether a killed worker may leave processes here: a program's, unless an engine's service ends its container."""
+    """Whether a killed worker may leave processes: a program's does, unless an engine's service ends its container."""
     return config.is_program() and not command.ending
 
 
