@@ -60,7 +60,7 @@ def test_what_sync_leaves_says_what_to_do_next(tmp_path: Path, monkeypatch: pyte
     with run_lock.hold(running):
         said = [outcome.message for outcome in sync([ended, running])]
     assert said[0] == "http://s: is down. Next: sync again when it answers"
-    assert said[1].endswith(": uploaded as far as it is. Next: sync again once it has ended")
+    assert said[1].endswith(": its records so far are uploaded. Next: sync again once it has ended")
 
 
 @pytest.mark.slow

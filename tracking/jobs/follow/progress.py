@@ -15,7 +15,7 @@ from tracking.jobs.follow.job_words import duration, remark
 from tracking.jobs.follow.waiting import PARTS, Waiting
 from tracking.record import Checkpoint, Record, attempts, run_folder
 
-EACH = 20  # after each EACH lines, half as many evaluations are printed
+EACH = 20  # after every EACH lines, the share of printed evaluations halves
 PHASES = {key: words for key, (words, _) in PARTS.items()} | {
     "run_start": "training",
     "eval_start": "evaluating",

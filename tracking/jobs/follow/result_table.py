@@ -63,7 +63,7 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
     if quantities.TIME_EVAL_SEC in metrics and quantities.TIME_TRAIN_SEC in metrics:
         evaluating, training = metrics[quantities.TIME_EVAL_SEC], metrics[quantities.TIME_TRAIN_SEC]
         share = evaluating / (evaluating + training)
-        share = result.bottleneck.get("shares", {}).get("evaluation", share)  # one number in this table
+        share = result.bottleneck.get("shares", {}).get("evaluation", share)  # The table gives one number for it.
         rows.append(("evaluation", f"{100 * share:.0f} % of the time"))
     rows += resumed_rows(result)
     if result.nodes:

@@ -35,7 +35,7 @@ def sync(
 ) -> list[Outcome]:
     """Upload the parts of each folder and its parent that MLflow lacks. A second call changes nothing.
 
-    A run that was cut off is ended first (see `repair`, also for `ended`). A running one is uploaded as far as it is.
+    A run that was cut off is ended first (see `repair`, also for `ended`). Of a running one, what exists is uploaded.
     `again` also resends what MLflow already has. Folders of an unreachable server are not tried again.
     `tracking_uri` overrides the folders' own; `progress` gets each outcome.
     """
@@ -93,7 +93,7 @@ def _bring_up_to_date(mirror: Mirror, ended: bool) -> Outcome:
         except Running as error:
             mirror.step()
             then = "sync again once it has ended" if error.certain else f"if it has ended, sync --ended {folder}"
-            return Outcome(folder, "running", with_next(f"{error}: uploaded as far as it is", then))
+            return Outcome(folder, "running", with_next(f"{error}: its records so far are uploaded", then))
         mirror.finish()
         documents.remove_temporary(folder)
     if mirror.state.refused:

@@ -21,8 +21,8 @@ def repair(folder: Path, ended: bool = False) -> bool:
     """Write the missing result of a cut-off run, or of a sweep and its jobs; returns whether one was missing.
 
     The result is dated to the last sign of life. Raises run_lock.Running if a process runs the folder, or may run it.
-    `ended` states that the run has ended, where this host cannot tell. A finished run without MLPerf's log gets one,
-    since its launcher was killed before it wrote the log.
+    `ended`: the user says that the run has ended, which this host may be unable to tell. A finished run without
+    MLPerf's log gets one: its launcher was killed before it wrote the log.
     """
     for _ in range(NUM_RETRIES):
         if run_folder.read_result(folder) is not None:

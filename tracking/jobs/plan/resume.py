@@ -195,7 +195,7 @@ def _reopened(checkpoint: Checkpoint, on_slurm: bool, say: Callable[[str], None]
         raise ConfigError(f"{folder}: {error}. Next: wait for its end") from error
     damaged = [other.path.name for other in checkpoints.in_folder(folder) if other.place > checkpoint.place]
     reopen(folder, checkpoint)
-    if not on_slurm:  # Slurm no longer has the run: its states and its ends are not this attempt's.
+    if not on_slurm:  # An old ticket would name an earlier attempt's job.
         for name in (ticket.FILE, ticket.SCRIPT):
             (folder / name).unlink(missing_ok=True)
     note = f" ({', '.join(damaged)}: damaged)" if damaged else ""

@@ -169,7 +169,7 @@ def pooled(members: Sequence[Job], keys: Iterable[str]) -> dict[str, Any]:
 
 
 def run_of(job: Job) -> Run:
-    """The job as a Run for comparisons. If it did not reach its target, with its bounds and NaNs from its journal."""
+    """The job as a Run for comparisons. If it missed its target, its journal gives the bounds and NaNs."""
     result = job.result or Result("not run")
     noted: dict[str, float] = {}
     if job.folder is not None and not result.metrics.get(quantities.TARGET_REACHED):
