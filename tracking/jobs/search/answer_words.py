@@ -171,7 +171,7 @@ def _bound(tolerance: float | None) -> str:
 
 
 def _reached(answer: Answer, settings: Sequence[Mapping[str, Scalar]]) -> list[Mapping[str, Scalar]]:
-    """Those of the settings that reached the target in a deciding run."""
+    """The settings that reached the target in a deciding run."""
     return [figure.setting for figure in answer.figures if figure.setting in settings and figure.mean is not None]
 
 

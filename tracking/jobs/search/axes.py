@@ -1,6 +1,6 @@
 """The axes of a search: reads them from arguments, refuses options that cannot be axes, and gives the defaults.
 
-A request, or a value of an axis, may need values of other axes: it is checked beside them.
+A request, or a value of an axis, may be valid only with values of other axes. It is then checked with these.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def default_axes(config: RunConfig, overrides: Sequence[str] = ()) -> list[str]:
 def checked_request(
     overrides: list[str], axes: Sequence[str], parsed: ParsedWord, make: Callable[[list[str]], RunConfig]
 ) -> RunConfig:
-    """The config of a search's request, beside values of its axes if it needs them. Raises ConfigError.
+    """The config of a search's request, with values of its axes if it needs them. Raises ConfigError.
 
     `overrides` are without the words of the `axes`, which `parsed` reads. `make` composes and checks a config.
     """
@@ -120,7 +120,7 @@ def checked_request(
 def first_that_fits(
     overrides: list[str], axes: Sequence[Axis], make: Callable[[list[str]], RunConfig], setting: Mapping[str, Scalar]
 ) -> RunConfig:
-    """The config of a setting; if it is refused, with the first values of the other axes that it fits.
+    """The config of a setting. If it is refused, the first accepted config with values of the other axes.
 
     Raises the first ConfigError if no values fit.
     """
@@ -135,5 +135,5 @@ def first_that_fits(
 
 
 def _tried(axis: Axis) -> list[dict[str, Scalar]]:
-    """An axis's values to try. Of an interval these are the option's own value, which needs no word, and an end."""
+    """An axis's values to try. For an interval: the option's own value, which needs no argument, and one end."""
     return [{axis.key: value} for value in axis.choices] or [{}, {axis.key: axis.to_check[0]}]

@@ -20,7 +20,7 @@ class Point(NamedTuple):
 def means(runs: Sequence[Point], trials: Iterable[SearchTrial]) -> list[Point]:
     """Each setting's means over its deciding runs; without any, over its exploring runs, which luck may favour.
 
-    Settings with a deciding run that ended without the target are left out, since their means leave it out.
+    A setting is left out if one of its deciding runs missed the target: a mean of the other runs would be too good.
     """
     decided = [trial for trial in trials if trial.phase == DECIDE and not trial.refused]
     short = {trial.key for trial in decided if trial.state in ("stopped", "missed", "failed")}

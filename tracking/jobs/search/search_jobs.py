@@ -72,7 +72,7 @@ class SearchJobs:
         return [trial for trial, _ in self.tried]
 
     def corners(self) -> list[RunConfig]:
-        """A config for each axis and value to check. Raises ConfigError if one runs with no values of the others."""
+        """A config to check for each value of each axis. Raises ConfigError if one fits no values of the other axes."""
         axes, words, make = self._rules.axes, self._base.overrides, self._make
         return [first_that_fits(words, axes, make, {axis.key: each}) for axis in axes for each in axis.to_check]
 

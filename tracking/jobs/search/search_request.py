@@ -32,7 +32,7 @@ def search_of(
     requested: Job, resumed: Sequence[Job], folder: Path | None, axes: Sequence[str], parsed: ParsedWord,
     make: Callable[[list[str]], RunConfig], num_gpus: int,
 ) -> SearchJobs | None:  # fmt: skip
-    """The search, if the `requested` job is one, or the `resumed` jobs of a sweep's `folder` belong to one; else None.
+    """The search that the `requested` job asks for, or that the `resumed` jobs of `folder` belong to; None without one.
 
     `axes` are the words of the command line that name the axes, and `parsed` reads them. `num_gpus` are visible here.
     Raises ConfigError.
@@ -78,7 +78,7 @@ def _evaluated_alike(requested: Job, axes: Sequence[Axis]) -> Job:
     config, in_steps = requested.config, ("eval_every_steps=", "eval_after_steps=")
     if typed := next((word for word in requested.overrides if word.startswith(in_steps)), ""):
         raise ConfigError(
-            f"{typed}: a step has other numbers of samples in other settings of {' '.join(config.search.axes)}. Next:"
+            f"{typed}: the samples in a step differ between settings of {' '.join(config.search.axes)}. Next:"
             f" give eval_every_samples={config.samples_per_step()} times the number of steps"
         )
     steps = config.evaluated().every_steps
@@ -100,7 +100,7 @@ def _unchanged_axes(axes: Sequence[str], first: Job) -> list[str]:
     began = first.config.search.axes
     if axes and list(axes) != began:
         raise ConfigError(
-            f"{' '.join(axes)}: the search goes on with the axes that it has: {' '.join(began)}. Next: leave"
+            f"{' '.join(axes)}: a resumed search keeps its axes: {' '.join(began)}. Next: leave"
             " them out, or begin a new search"
         )
     return began
@@ -115,7 +115,7 @@ def _completed_axes(axes: Sequence[str], requested: Job) -> list[str]:
 
 
 def _axis(config: RunConfig, word: str, parsed: ParsedWord) -> Axis:
-    """The axis that a word names. An interval typed in integers is one of floats if the option's own value is a float.
+    """The axis that a word names. An interval of integers becomes one of floats if the option's own value is a float.
 
     Raises ConfigError, also for an interval of an option whose value is not a number.
     """
@@ -133,9 +133,9 @@ def _axis(config: RunConfig, word: str, parsed: ParsedWord) -> Axis:
 
 
 def check_unchanged(first: Job, make: Callable[[list[str]], RunConfig]) -> RunConfig:
-    """The configuration that the words of a search's first job give. Raises ConfigError if it is no longer the job's.
+    """The configuration that a search's first job would get now. Raises ConfigError if the job has another one.
 
-    The job's configuration is signed, and the words of new jobs begin with those of the first job.
+    The job's own is signed. New jobs begin with the first job's words, so these must still mean the same.
     """
     composed = make(first.overrides)
     again, began = dataclasses.asdict(composed), dataclasses.asdict(first.config)
@@ -189,7 +189,7 @@ def check_few(words: Sequence[str], axes: Sequence[Axis]) -> None:
 def _as_it_began(requested: Job, first: Job, timeout_sec: float | None) -> Job:
     """The request that the search began with; GIVEN_ANEW options of this launch replace its own.
 
-    `timeout_sec` is the limit that its words gave: the first job's own may be what the budget left it.
+    `timeout_sec` is the limit that its words gave. The first job's own may be shorter: what was left of the budget.
     """
     words = first.overrides[: len(first.overrides) - len(first.config.search.setting) - 1]
     search = dataclasses.replace(first.config.search, setting={}, phase="", block=None, cap_sec=None, trial=0)
@@ -206,5 +206,5 @@ def _as_it_began(requested: Job, first: Job, timeout_sec: float | None) -> Job:
     if "timeout_sec" in keys:
         timeout_sec = requested.config.timeout_sec
     sweep, began = dataclasses.replace(first.config.sweep), first.config.search
-    seed = first.config.seed - (1 + (began.block or 0) if began.phase == DECIDE else 0)  # the one that was asked for
+    seed = first.config.seed - (1 + (began.block or 0) if began.phase == DECIDE else 0)  # the requested seed
     return Job(dataclasses.replace(first.config, search=search, sweep=sweep, timeout_sec=timeout_sec, seed=seed), words)

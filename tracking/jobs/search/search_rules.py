@@ -101,8 +101,8 @@ def earlier_search(config: RunConfig, axes: Sequence[Axis]) -> EarlierSearch:
     asked = config.model.name, config.dataset.name
     if (trained := _trained(folder)) not in (None, asked):
         raise ConfigError(
-            f"search.from={name}: searched model={trained[0]} on dataset={trained[1]}, and this one is of {asked[0]} on"
-            f" {asked[1]}. Next: give a search of the same, or leave it out"
+            f"search.from={name}: searched model={trained[0]} on dataset={trained[1]}, not {asked[0]} on"
+            f" {asked[1]}. Next: give a search of this model and dataset, or leave it out"
         )
     try:
         runs = trace_file.runs_of(folder, axes, objective) if len(objectives_of(config.search)) == 1 else []

@@ -175,7 +175,7 @@ def command_line(base: Job, setting: Mapping[str, Scalar]) -> list[str]:
 
 
 def set_jobs_at_once(jobs: Sequence[Job], rules: Rules) -> None:
-    """Set how many jobs share this machine while each of these runs, but not of those that have ended."""
+    """Set how many jobs share this machine, for each of these jobs that has not ended."""
     for config in (job.config for job in jobs if not job.settled):
         takes_all = 0 < rules.num_gpus <= config.num_gpus()
         is_shared = config.search.phase == EXPLORE and config.cluster.kind == "none" and not takes_all

@@ -32,7 +32,7 @@ def test_a_search_from_an_earlier_one_begins_with_its_best_settings_and_measures
     assert tried == [{"gpus": 4, **inner}, {"gpus": 8, **inner}]
     began = {"model": {"name": base.config.model.name}, "dataset": {"name": "another"}}
     (tmp_path / "earlier" / "sweep.json").write_text(json.dumps({"jobs": [{"config": began}]}))
-    with pytest.raises(ConfigError, match=r"search\.from=earlier: searched model=\w+ on dataset=another, and this"):
+    with pytest.raises(ConfigError, match=r"search\.from=earlier: searched model=\w+ on dataset=another, not"):
         SearchJobs(base, AXES, make)
     base.config.search.source = "later"
     with pytest.raises(ConfigError, match=r"search\.from=later: no such search\. .* there are: earlier"):

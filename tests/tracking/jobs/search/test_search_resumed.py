@@ -89,7 +89,7 @@ def test_a_resumed_search_keeps_its_axes_and_may_have_another_budget() -> None:
     assert "in 90runs, 2 runs made" in goes_on.begins()
     [job] = goes_on.next_jobs()
     assert job.overrides[:3] == ["model=m", "search=quickest", "search.budget=90runs"]
-    with pytest.raises(ConfigError, match="goes on with the axes that it has: batch_size=4,8"):
+    with pytest.raises(ConfigError, match="a resumed search keeps its axes: batch_size=4,8"):
         search_of(Job(asked, ["sweep.resume=ID"]), begun.jobs, None, ["batch_size=4,16"], parsed, make, 0)
 
 
