@@ -52,7 +52,7 @@ EXECUTED = {
     "rendezvous": "other nodes at",
     "search.axes": "a search over",
 }
-# Numbers, switches and names, and texts that are compared, searched for, quoted or written: nothing that they name is
+# Numbers, switches, names, and texts that are only compared, searched for, quoted or written. Nothing that they name is
 # started, fetched, opened or asked.
 HARMLESS = (
     "model.name", "model.batch_size", "model.metrics", "model.targets", "model.optimizer.lr",

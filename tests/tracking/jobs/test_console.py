@@ -151,14 +151,14 @@ def test_a_record_that_cannot_be_drawn_ends_nothing_and_is_said_once() -> None:
 
 def test_what_is_missing_in_the_figures_of_a_program_is_told_when_it_is_known() -> None:
     tags = {
-        "timetrial.uncounted": "world size 1 where 2 was asked",
+        "timetrial.uncounted": "world size 1, not 2 as requested",
         "program.unread_numbers": "1: loss 'x' is not a number",
     }
     printed = io.StringIO()
     with RunProgress(Console(file=printed, width=200), "a-run") as progress:
         progress.update(Record("tags", 0, 1, values=tags))
     assert printed.getvalue().splitlines() == [
-        "a-run: not counted: world size 1 where 2 was asked; numbers that are not read (program.unread_numbers):"
+        "a-run: not counted: world size 1, not 2 as requested; numbers that are not read (program.unread_numbers):"
         " 1: loss 'x' is not a number"
     ]
 

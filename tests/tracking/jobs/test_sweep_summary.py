@@ -189,7 +189,7 @@ def test_the_line_of_a_failed_program_has_its_last_words_and_where_the_others_ar
 
 def test_a_run_that_no_mean_counts_says_why_and_is_in_none(tmp_path: Path) -> None:
     jobs = []
-    for seed, why in ((1, ""), (2, "world size 1 where 2 was asked")):
+    for seed, why in ((1, ""), (2, "world size 1, not 2 as requested")):
         folder = tmp_path / str(seed)
         folder.mkdir()
         log = Journal(folder / run_folder.JOURNAL)
@@ -197,7 +197,7 @@ def test_a_run_that_no_mean_counts_says_why_and_is_in_none(tmp_path: Path) -> No
         log.close()
         jobs.append(program(folder, status="finished", metrics={**REACHED, "throughput/samples_per_sec": 100.0 * seed}))
         jobs[-1].config.seed = seed
-    assert sweep_summary.outcome(jobs[1]).endswith("; not counted: world size 1 where 2 was asked")
+    assert sweep_summary.outcome(jobs[1]).endswith("; not counted: world size 1, not 2 as requested")
     assert "not counted" not in sweep_summary.outcome(jobs[0])
     rows = sweep_summary.summary(jobs)
     assert [row["status"] for row in rows[:2]] == ["finished", "finished, not counted"]

@@ -48,7 +48,7 @@ def bytecode(package: str = "torch") -> Finding:
     mend = "unset PYTHONDONTWRITEBYTECODE, or compile the packages once (python -m compileall)"
     return Finding(
         "bytecode",
-        f"not kept by Python: workers keep theirs in {cache() / BYTECODE}, each launcher compiles anew. Next: {mend}",
+        f"Python keeps none; workers keep theirs in {cache() / BYTECODE}, each launcher compiles anew. Next: {mend}",
         tip=True,
     )  # fmt: skip
 

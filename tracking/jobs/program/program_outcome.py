@@ -103,9 +103,9 @@ def tags(config: RunConfig, listener: Listener, size: int | None) -> dict[str, s
         values["program.ended"] = "at its target, by the search"
     requested = config.world_size()
     if size is not None and size != requested:
-        values[UNCOUNTED] = f"world size {size} where {requested} was asked"
+        values[UNCOUNTED] = f"world size {size}, not {requested} as requested"
     elif account.missing_metrics:  # No miss was measured.
-        values[UNCOUNTED] = f"it said nothing of {', '.join(sorted(account.missing_metrics))}, the target's metric"
+        values[UNCOUNTED] = f"it reported no {', '.join(sorted(account.missing_metrics))}, the target's metric"
     return values
 
 

@@ -163,10 +163,10 @@ def outcome_of(job: Job) -> str:
 
 
 def is_new_of_run(folder: Path, kind: str, time_ms: int) -> bool:
-    """Whether an alert of the attempt at this time was not sent before. It counts as sent from now on.
+    """Whether this alert is the first of its attempt. It counts as sent from now on.
 
-    The attempt follows from the journal, and not from what the caller has read: a launcher that resumes a run reads
-    the journal from there on, and a follower reads all of it.
+    The journal tells which attempt was running at `time_ms`. The caller may have read only a part of it: a launcher
+    that resumes a run begins to read there.
     """
     try:
         events = journal.events(folder / run_folder.JOURNAL)
@@ -177,9 +177,9 @@ def is_new_of_run(folder: Path, kind: str, time_ms: int) -> bool:
 
 
 def is_new_of_sweep(folder: Path, kind: str, jobs: Sequence[Job]) -> bool:
-    """Whether an alert of a sweep with these ends of its jobs was not sent before. It counts as sent from now on.
+    """Whether no alert was sent for a sweep whose jobs ended like this. It counts as sent from now on.
 
-    A sweep that is resumed gets other ends if it runs a job.
+    The ends differ once a resumed sweep has run a job.
     """
     ends = sorted(str(_end(job)) for job in jobs)
     digest = hashlib.sha256(json.dumps(ends).encode()).hexdigest()[:16]

@@ -15,7 +15,7 @@ from tracking.jobs.plan import earlier_runs
 from tracking.record import Record, files, run_folder, typed_json
 
 LOSS_FACTOR, LOSS_VALUES = 2.0, 5  # A loss diverges if its last 5 values exceed twice its first.
-SLOW_FACTOR = 2.0  # A run is slow if its past median rate is at least this many times its own.
+SLOW_FACTOR = 2.0  # A run is slow if the median rate of earlier runs is at least this many times its own.
 FIRST_WINDOWS = 4  # windows before a rate is known; the first holds the kernels' warm-up
 
 

@@ -66,7 +66,7 @@ def test_python_that_may_keep_no_bytecode(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     slow = examination.bytecode("package_of_theirs")
     assert slow.ok, "a run needs none"
-    assert str(slow).startswith(f"TIP  bytecode: not kept by Python: workers keep theirs in {cache()}/bytecode")
+    assert str(slow).startswith(f"TIP  bytecode: Python keeps none; workers keep theirs in {cache()}/bytecode")
     assert "python -m compileall" in slow.words
     compileall.compile_dir(tmp_path, quiet=2)
     assert str(examination.bytecode("package_of_theirs")) == "ok   bytecode: kept by Python"
