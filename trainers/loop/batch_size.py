@@ -62,7 +62,7 @@ def num_eval_samples(data: Data, shard: Shard) -> int:
 
 
 def samples_are_tokens(data: InTokens) -> bool:
-    """Return whether a sample is a token: then each step trains exactly a global batch. Else it is a sentence."""
+    """Return whether samples are tokens, so that each step trains exactly a global batch; else they are sentences."""
     return data.num_train == data.num_train_tokens
 
 

@@ -21,7 +21,7 @@ def overlaps(requested: bool | None, topology: str, num_nodes: int) -> bool:
     """Return whether gradients are exchanged during the backward pass; `requested` decides unless it is None.
 
     An overlapped exchange takes multiprocessors from the backward pass, and the compiler has to split the pass to send
-    gradients early. Over NVLink, where NCCL may use it, the exchange is so short that both cost more than they hide.
+    gradients early. If NCCL may use NVLink, the exchange is so short that both cost more than the overlap saves.
 
     `topology` is the class of the GPUs of one node (tracking.machine.environment). It does not cover links between
     nodes, and all processes have to decide alike, so runs on several nodes overlap.

@@ -74,7 +74,7 @@ def follow(trainer: pl.Trainer, plan: EvaluationPlan) -> None:
 
     def should_evaluate(fetcher: Any) -> bool:
         step = loop.total_batch_idx + 1
-        # Lightning asks once before the first step of a resumed run; its checkpoint was saved after that evaluation.
+        # Lightning asks before the first step of a resumed run, too. That evaluation came before the checkpoint.
         if loop.restarting and not resumed_after:
             resumed_after.append(step)
         return step not in resumed_after and loop._should_check_val_epoch() and plan.evaluates_after(step)

@@ -39,8 +39,8 @@ def shard_module(module: TrialModule, shard: Shard, precision: str) -> None:
     _drawn(root, shard.device)
     for part in inner:
         fully_shard(_drawn(part, shard.device), reshard_after_forward=True, **options)
-    # By default PyTorch keeps the root's parameters gathered for the backward pass, so also after an evaluation, which
-    # has no backward pass.
+    # By default PyTorch keeps the root's parameters gathered for a backward pass, which an evaluation does not
+    # have.
     fully_shard(root, reshard_after_forward=True, **options)
     for method in module.sharded_methods:
         register_fsdp_forward_method(root, method)
@@ -66,7 +66,7 @@ class Sharded(DDPStrategy):
     """The strategy for a module that `shard_module` has sharded. Checkpoints hold whole tensors, as DDP's do.
 
     So this class loads a checkpoint of any number of processes and of `strategy=ddp`, and each process takes its share.
-    `resume=` lets no run change either, since a run's figures are of one number of devices.
+    `resume=` still refuses a change of either: a run's figures are for one number of devices.
     """
 
     def configure_ddp(self) -> None:

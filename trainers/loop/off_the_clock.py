@@ -43,7 +43,7 @@ from trainers.workload import Batch, Data, Loader, Recorded, Shard, TrialModule
 
 @dataclass
 class OffTheClock:
-    """Prepares and concludes a training, and keeps the results of both. All methods are collective calls."""
+    """Prepares and concludes a training, and keeps the results of both steps. All methods are collective calls."""
 
     config: RunConfig
     run_dir: Path

@@ -50,7 +50,7 @@ class Communicator:
     """
 
     def __init__(self, shard: Shard, log: Journal | None, early: bool) -> None:
-        """With `early`, return only once it is made."""
+        """With `early`, return only once the communicator is made."""
         self._device, self._world_size, self._log = shard.device, shard.world_size, log
         self._errors: list[Exception] = []
         self._making: threading.Thread | None = None
@@ -70,7 +70,7 @@ class Communicator:
             self._errors.append(error)
 
     def wait(self) -> None:
-        """Wait until it is made. Raises what making it raised. A second call does nothing."""
+        """Wait until the communicator is made, and raise the error of making it. A second call does nothing."""
         if self._making is None:  # without GPUs, or made
             return
         with part_of_start(self._log, "process_group"):

@@ -82,7 +82,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
 
 
 def prepare(off_the_clock: OffTheClock, saves: CheckpointCallback, trainer: pl.Trainer) -> None:
-    """Do what comes before the clock. Raises ConfigError if a resumed run's data are not the former ones.
+    """Do what comes before the clock. Raises ConfigError if a resumed run's data have changed.
 
     Python's garbage collection then skips all that exists: a full one took 1.4 s of Mask R-CNN's training.
     """
@@ -136,7 +136,7 @@ def make_trainer(
     """Return a Trainer that does only what training needs on the timed path."""
     if not evaluates:
         warnings.filterwarnings("ignore", ".*have no `val_dataloader`")  # These data have nothing to evaluate on.
-    # Checkpoints within an epoch are only of loaders that begin behind the trained batches (Positionable).
+    # Checkpoints within an epoch are saved only if the loader can skip the trained batches (Positionable).
     warnings.filterwarnings("ignore", "You're resuming from a checkpoint that ended before the epoch ended")
     trainer = pl.Trainer(
         strategy=strategy,

@@ -83,7 +83,7 @@ class Writer:
         self._written: list[Job] = []
 
     def make_room(self, size: int) -> None:
-        """Allocate the memory of a GPU's copies. If that fails, so do the copies, which report it."""
+        """Allocate the memory of a GPU's copies. A failure is not raised here: copying will fail too, and report it."""
         if self._stream is not None:
             with suppress(RuntimeError):
                 self._on_device.make_room(size)

@@ -17,9 +17,9 @@ def data_version(data: Data) -> dict[str, str]:
 
 
 def keep_to_version(data: Data, run_dir: Path, log: Journal) -> None:
-    """Journal the version of the data of a run that saves checkpoints. Raises ConfigError if it is not the former one.
+    """Journal the data's version, if the run saves checkpoints. Raises ConfigError if it has changed since the start.
 
-    Else evaluations before and after an interruption would be of different data, and the best of them of either.
+    Evaluations before and after an interruption must be on the same data; else they cannot be compared.
     """
     version = data_version(data)
     former = {}

@@ -18,15 +18,15 @@ class GraphMemory:
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._on_gpu = device, device.type == "cuda"
-        self._of_optimizer: int | None = None  # bytes at the highest moment after the backward pass, once asked for
+        self._of_optimizer: int | None = None  # peak bytes after the backward pass; None until measured
 
     def backward_ended(self) -> None:
-        """Begin to watch the optimizer's memory, before the first graph. Later peaks are the run's own record."""
+        """Begin to watch the optimizer's memory. After the first graph, leave the peak statistics to the run."""
         if self._on_gpu and self._of_optimizer is None:
             torch.cuda.reset_peak_memory_stats(self._device)
 
     def has_room(self, rehearse: Callable[[], None]) -> bool:
-        """Run `rehearse`, which is a step without the optimizer's; return whether a graph of it has room."""
+        """Run `rehearse`, a step without the optimizer; return whether a graph of it has room."""
         if not self._on_gpu:
             rehearse()
             return True

@@ -142,7 +142,7 @@ def restoring(state: Any) -> Callable[[], Any]:
     sharded.mapped(state, tensors.append)
     large = num_bytes(state) > LARGE_BYTES
     values = [copied(tensor, large) for tensor in tensors]
-    kept = copy.deepcopy(state, {id(tensor): tensor for tensor in tensors})  # with the tensors themselves
+    kept = copy.deepcopy(state, {id(tensor): tensor for tensor in tensors})  # shares the tensors
 
     @torch.no_grad()
     def restored() -> Any:

@@ -99,7 +99,7 @@ class Server:
         """Take one request and fork; return the folder of the run in the fork, None in the server."""
         assert self._listener
         channel, _ = self._listener.accept()
-        # Read first: closing a channel with unread data resets it, and an answer under way is lost.
+        # Read first: closing a channel with unread data resets it, and the peer may lose our answer.
         words, descriptors, _, _ = socket.recv_fds(channel, MAX_BYTES, MOST_DESCRIPTORS)
         if self._sources.have_changed():
             self._stop_listening()  # The next run starts a new server; this one only waits for its forks.

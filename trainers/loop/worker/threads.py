@@ -1,4 +1,4 @@
-"""Sets the number of threads of a process's libraries, which read it as they load.
+"""Sets how many threads a process's libraries use. They read the number as they load.
 
 In a fork of a server (fork_server.py) the libraries have loaded with the number of the server's first run. So its ranks
 set their own number in them.
@@ -16,7 +16,7 @@ from tracking.machine.environment import processes
 
 NUMBER, SPINNING = "OMP_NUM_THREADS", "GOMP_SPINCOUNT"
 VARIABLES = (NUMBER, SPINNING)  # that limit_threads sets
-loaded_with: dict[str, str] = {}  # the variable's value when the libraries of this process, or of its server, loaded
+loaded_with: dict[str, str] = {}  # the values when the libraries of this process, or of its server, loaded
 # OpenBLAS under the names that NumPy's wheels and others give it.
 SET_OPENBLAS = ("openblas_set_num_threads", "openblas_set_num_threads64_", "scipy_openblas_set_num_threads64_")
 
