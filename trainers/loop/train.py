@@ -61,27 +61,27 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
         evaluation_times.note(log, plan)
     best = best_weights(config, holds=shard.rank == 0, evaluates=evaluates)
     off_the_clock = OffTheClock(config, run_dir, shard, log, module, data, best, test_loader, evaluates, early, nccl)
-    saves = CheckpointCallback(run_dir, interval, shard, log, train_loader)
+    saver = CheckpointCallback(run_dir, interval, shard, log, train_loader)
 
     def conclude(trainer: pl.Trainer) -> None:
-        saves.finish()  # The result says how the last checkpoint ended.
+        saver.finish()  # The result says how the last checkpoint ended.
         off_the_clock.conclude(trainer)
         write_result(config, run_dir, log, callback, off_the_clock, environment.get("env.gpu", ""), workload.unit)
         if config.profiled():  # By now the result is complete, so tracing cannot change a figure.
             profile_at_the_end(config, trainer, module, train_loader, shard.rank, log, run_dir)
 
-    preparing, after_evaluation = partial(prepare, off_the_clock, saves), best.evaluated if best else None
+    preparing, after_evaluation = partial(prepare, off_the_clock, saver), best.evaluated if best else None
     callback = MeasuringCallback(config, shard.device, log, preparing, conclude, after_evaluation)
     trainer = make_trainer(config, exchange, plan, callback, evaluates)
     # A barebones Trainer refuses these callbacks in its constructor, so they are added afterwards.
-    trainer.callbacks += [*([best] if best else []), *([saves] if interval else [])]  # type: ignore[attr-defined]
+    trainer.callbacks += [*([best] if best else []), *([saver] if interval else [])]  # type: ignore[attr-defined]
     fit_loaders = with_epochs(train_loader), with_epochs(eval_loader)
     trainer.fit(module, *fit_loaders, ckpt_path=checkpoint_to_resume(run_dir, callback), weights_only=True)
     keep_model(config, run_dir, log, module, data, best, environment)
     dist.destroy_process_group()
 
 
-def prepare(off_the_clock: OffTheClock, saves: CheckpointCallback, trainer: pl.Trainer) -> None:
+def prepare(off_the_clock: OffTheClock, saver: CheckpointCallback, trainer: pl.Trainer) -> None:
     """Do what comes before the clock. Raises ConfigError if a resumed run's data have changed.
 
     Python's garbage collection then skips all that exists: a full one took 1.4 s of Mask R-CNN's training.
@@ -90,7 +90,7 @@ def prepare(off_the_clock: OffTheClock, saves: CheckpointCallback, trainer: pl.T
     if off_the_clock.log and (config.checkpoint_every_epochs or config.checkpoint_every_steps):
         saving.keep_to_version(off_the_clock.data, off_the_clock.run_dir, off_the_clock.log)
     off_the_clock.prepare(trainer)
-    saves.make_room(off_the_clock.module, off_the_clock.optimizer_bytes)
+    saver.make_room(off_the_clock.module, off_the_clock.optimizer_bytes)
     gc.collect()
     gc.freeze()
 

@@ -83,7 +83,7 @@ class CheckpointCallback(Checkpoint):
         loop.on_advance_end = advance_and_save  # type: ignore[method-assign, assignment]
 
     def make_room(self, module: pl.LightningModule, optimizer_bytes: int = 0) -> None:
-        """Decide on all processes alike whether copies fit, journal their size and allocate them.
+        """Decide whether copies fit on every process, journal their size and allocate them.
 
         `optimizer_bytes` is the size of the optimizer's state after a step. A collective call.
         """

@@ -27,7 +27,7 @@ from trainers.loop.warmup import kept_traces
 from trainers.workload import Batch, TrialModule
 
 Part = Callable[[], object]
-CORES_EACH = 4  # cores for each process, with those that its compiler starts
+CORES_PER_PROCESS = 4  # includes the processes that its compiler starts
 MOST_HELPERS = 5
 EVALUATION = 128  # added to the number of a batch, for the part that evaluates on it
 NO_MORE = 255  # in place of a part's number, once for each process
@@ -71,7 +71,7 @@ def number_of_helpers(module: TrialModule, num_parts: int) -> int:
 
 def most_helpers() -> int:
     """Return how many helpers the cores allow."""
-    return max(0, min(MOST_HELPERS, math.floor(num_cores() / CORES_EACH) - 1))
+    return max(0, min(MOST_HELPERS, math.floor(num_cores() / CORES_PER_PROCESS) - 1))
 
 
 def num_cores() -> float:

@@ -77,7 +77,7 @@ def run_training(run_dir: Path, forked_from: int | None, collector: fingerprint.
 def import_training(run_dir: Path | None) -> None:
     """Import what the ranks need before they are forked, and hide slow packages that they do not need.
 
-    If an import fails because of this, the worker of `run_dir` starts again without hiding any.
+    If an import fails while packages are hidden, the worker of `run_dir` starts again without hiding any.
     """
     from trainers.loop.worker import lightning_import
 
@@ -88,7 +88,7 @@ def import_training(run_dir: Path | None) -> None:
     except Exception:  # Some packages replace an ImportError by another exception.
         if not hidden or run_dir is None:
             raise
-        # Another installed package needs the hidden ones: start again without hiding.
+        # Another installed package may need a hidden one.
         os.environ[ALL_IMPORTS] = "1"
         worker = installation.module("trainers.loop.worker")
         os.execv(sys.executable, [sys.executable, "-P", "-m", worker, str(run_dir)])
@@ -110,7 +110,7 @@ def record_environment(config: schema.RunConfig, run_dir: Path, facts: dict[str,
 
 def fail(run_dir: Path, failure: Failure) -> int:
     """Write the failure as the result, unless the training has finished, and return 1."""
-    if node_records.rank():  # Only the head node writes the result. Our launcher passes this file on to it.
+    if node_records.rank():  # Only the head node writes the result. Our launcher sends it this failure.
         failure.message = f"node {node_records.name()}: {failure.message}"
         documents.write_json(run_dir / node_records.failure_file(node_records.name()), failure)
         return 1

@@ -100,13 +100,13 @@ class Server:
         assert self._listener
         channel, _ = self._listener.accept()
         # Read first: closing a channel with unread data resets it, and the peer may lose our answer.
-        words, descriptors, _, _ = socket.recv_fds(channel, MAX_BYTES, MOST_DESCRIPTORS)
+        message, descriptors, _, _ = socket.recv_fds(channel, MAX_BYTES, MOST_DESCRIPTORS)
         if self._sources.have_changed():
             self._stop_listening()  # The next run starts a new server; this one only waits for its forks.
             with channel, suppress(OSError):  # The supervisor may be gone.
                 channel.send(STALE.encode())
-        elif words:
-            request, server, pid = json.loads(words), os.getpid(), os.fork()
+        elif message:
+            request, server, pid = json.loads(message), os.getpid(), os.fork()
             if not pid:
                 return self._enter_fork(request, descriptors, server, channel)
             self._forks.append(Fork(pid, os.pidfd_open(pid), channel))

@@ -41,8 +41,8 @@ def launch(config: RunConfig, run_dir: Path, environment: dict[str, str]) -> Non
 def agent_with(may_join: Semaphore) -> type[LocalElasticAgent]:
     """Return torchrun's agent, extended: ranks join the process group only after the head node's ranks are forked.
 
-    The head node's agent holds the store through which all ranks join. A thread of it looks up the address of each rank
-    that joins. A rank forked during a look-up would find glibc's resolver locked for ever.
+    The head node's agent holds the store through which all ranks join. One of its threads looks up the address of
+    each rank that joins. A rank that is forked during a look-up would inherit glibc's resolver locked, for ever.
     """
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 
@@ -69,7 +69,7 @@ def wait_for_head(store: Any, node: int | None) -> None:
 
 
 def launch_config(config: RunConfig, run_dir: Path) -> LaunchConfig:
-    """Return the settings of `torchrun --standalone --nproc-per-node=N --max-restarts=0` (or --nnodes=M), but fork."""
+    """Return settings as of `torchrun --standalone --nproc-per-node=N --max-restarts=0` (or --nnodes=M), with fork."""
     from torch.distributed.launcher.api import LaunchConfig
 
     several = config.nodes > 1
