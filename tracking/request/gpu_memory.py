@@ -41,7 +41,7 @@ SAVED = {
     ("llama", True, True): SavedValues(4.5, 3, 2),
 }
 INPUTS = 2  # multiples of the width that a recomputed layer keeps: the stream, and what is added to it
-AROUND = 5  # the same for embedding and head
+EMBEDDING_AND_HEAD = 5  # multiples of the width that embedding and head keep
 EAGER_LOGIT = 4 * FP32_SIZE + 1  # bytes of a logit's tensors if the loss is not compiled; a cap adds one in float32
 
 
@@ -143,8 +143,8 @@ def _activations(
     """Bytes of one layer's activations, and of all kept until the loss (with `checkpointing`: the layers' inputs)."""
     layer_values = (saved.width + saved.shared * shapes.shared) * shapes.width + saved.hidden * shapes.hidden_units
     kept_values = INPUTS * shapes.width if checkpointing else layer_values
-    around = AROUND * shapes.width
-    return itemsize * tokens * layer_values, itemsize * tokens * (shapes.layers * kept_values + around)
+    outside = EMBEDDING_AND_HEAD * shapes.width
+    return itemsize * tokens * layer_values, itemsize * tokens * (shapes.layers * kept_values + outside)
 
 
 def _loss(shapes: Shapes, tokens: int, itemsize: int, sharded: bool, uncompiled: int) -> tuple[float, float]:

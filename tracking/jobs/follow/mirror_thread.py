@@ -14,7 +14,7 @@ from tracking.store.mirror import Mirror
 from tracking.store.server import TrackingRefused, TrackingUnavailable
 
 INTERVAL_SEC = 1.0
-EACH_INTERVAL = 5  # mirrors that send in one interval; with more, each sends less often
+MIRRORS_PER_INTERVAL = 5  # mirrors that send in one interval; with more, each sends less often
 MAX_BACKOFF_SEC = 15.0
 MAX_WAITED_BACKOFF_SEC = 2.0  # while a user waits, by default for a minute
 MAX_RETRY_AFTER_SEC = 600.0  # upper limit of a server's Retry-After
@@ -116,7 +116,7 @@ class MirrorThread:
         except OSError as error:  # mirror.json does not fit on a full disk; rows are sent again
             return self._back_off(f"{type(error).__name__}: {error}")
         self.status, self._backoff_sec = "", INTERVAL_SEC
-        return self._interval_sec * max(1.0, self._num_mirrors() / EACH_INTERVAL)
+        return self._interval_sec * max(1.0, self._num_mirrors() / MIRRORS_PER_INTERVAL)
 
     def _back_off(self, status: str) -> float:
         self.status = status

@@ -15,7 +15,7 @@ from tracking.jobs.follow.job_words import duration, remark
 from tracking.jobs.follow.waiting import PARTS, Waiting
 from tracking.record import Checkpoint, Record, attempts, run_folder
 
-EACH = 20  # after every EACH lines, the share of printed evaluations halves
+LINES_PER_HALVING = 20  # after so many lines, half as many evaluations are printed
 PHASES = {key: words for key, (words, _) in PARTS.items()} | {
     "run_start": "training",
     "eval_start": "evaluating",
@@ -188,11 +188,11 @@ class RunProgress:
             self._print_left_out()
 
     def _is_line(self, metrics: Mapping[str, float]) -> bool:
-        """Whether to print this evaluation: the first EACH, then ever fewer, and the first at the target."""
+        """Whether to print this evaluation: the early ones, then ever fewer, and always the first at the target."""
         self._num_evaluations += 1
         reaches = not self._reached and bool(self._targets) and attempts.reached(metrics, self._targets)
         self._reached |= reaches
-        if reaches or (self._num_evaluations - 1) % 2 ** (self._num_lines // EACH) == 0:
+        if reaches or (self._num_evaluations - 1) % 2 ** (self._num_lines // LINES_PER_HALVING) == 0:
             self._num_lines += 1
             return True
         return False

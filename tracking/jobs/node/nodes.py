@@ -94,7 +94,7 @@ class Nodes:
         while not (path / run_folder.CONFIG).exists():
             if time.monotonic() > deadline:
                 raise ConfigError(
-                    f"runs_dir={self._root}: lacks {state.folder}, made in {state.runs_dir} on {state.name}."
+                    f"runs_dir={self._root}: {state.folder} is missing. {state.name} made it in {state.runs_dir}."
                     " Next: give a runs_dir that all nodes share"
                 )
             time.sleep(POLL_SEC)
@@ -210,33 +210,33 @@ def met(
         node_files.check_address(config.rendezvous)
         if config.node_rank == 0:
             node_files.check_own(config.rendezvous)
-    every = Nodes(config, place, address)
+    all_nodes = Nodes(config, place, address)
     try:
         try:
             check()
-            every.meet()
+            all_nodes.meet()
         except ConfigError as error:
-            every.end(Failure("bad_input", str(error)))
-            every.wait_for_ends()  # otherwise the folder would be removed before they read it
+            all_nodes.end(Failure("bad_input", str(error)))
+            all_nodes.wait_for_ends()  # otherwise the folder would be removed before they read it
             raise
-        yield every
+        yield all_nodes
     finally:
-        every.close()
+        all_nodes.close()
 
 
 @contextmanager
 def preparing(configs: Sequence[RunConfig]) -> Iterator[None]:
     """While this node prepares in the block, the other nodes of a run that was started by hand wait for it."""
-    every: Nodes | None = None
+    all_nodes: Nodes | None = None
     by_hand = [config for config in configs if config.nodes > 1 and config.cluster.kind == "none"]
     with suppress(OSError):  # `met` will report it.
-        every = Nodes(by_hand[0]) if by_hand else None
+        all_nodes = Nodes(by_hand[0]) if by_hand else None
     try:
         yield
     except ConfigError as error:
-        if every:
-            every.end(Failure("bad_input", f"node {node_records.name()}: {error}"))
+        if all_nodes:
+            all_nodes.end(Failure("bad_input", f"node {node_records.name()}: {error}"))
         raise
     finally:
-        if every:
-            every.close(last=False)
+        if all_nodes:
+            all_nodes.close(last=False)

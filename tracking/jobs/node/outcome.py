@@ -34,26 +34,26 @@ def end(
 ) -> Result:
     """Return the run's result, and write it if it is missing: a finished worker's result stays.
 
-    `co_tenants` and `bottleneck` say who was beside it, and what limited it.
+    `co_tenants` names those of the run's machine, and `bottleneck` what limited the run.
     """
     measured: dict[str, Any] = {"neighbours": co_tenants, "bottleneck": bottleneck}
-    known = {name: value for name, value in measured.items() if value}
+    added = {name: value for name, value in measured.items() if value}
     written = run_folder.read_result(folder)
     stays = written is not None and (failure is None or written.status == "finished")
     failed = written.failure if written is not None and stays else failure
     is_finished = stays and written is not None and written.status == "finished"
     spent = account(folder, is_finished, failed.time_ms if failed else 0)
-    known |= {"goodput": spent} if spent else {}
+    added |= {"goodput": spent} if spent else {}
     if written is not None and stays:
         if written.failure and (with_words := failures.with_last_words(folder, written.failure)) != written.failure:
-            known["failure"] = with_words
-        if not known:
+            added["failure"] = with_words
+        if not added:
             return written
-        result = dataclasses.replace(written, **known)
+        result = dataclasses.replace(written, **added)
     else:
         assert failure is not None
         status = "killed" if failure.kind.startswith("signal:") else "failed"
-        result = Result(status, failure=failure, **known)
+        result = Result(status, failure=failure, **added)
     with suppress(OSError):  # no room even for this file: `sync` ends the run later
         run_folder.write_result(folder, result)
     return result

@@ -125,7 +125,7 @@ def started(part: Part, command: WorkerCommand, co_tenants: CoTenants | None, ou
     environ = {**command.env, **interruption.prepared(part.folder, part.config)}
     locks = [part.lock] if part.lock >= 0 else []
 
-    def fresh(output: int) -> subprocess.Popen[bytes]:
+    def new_process(output: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             list(command.argv), env=environ, stdout=output, stderr=subprocess.STDOUT,
             stdin=subprocess.PIPE if command.contained else subprocess.DEVNULL, start_new_session=True,
@@ -133,10 +133,10 @@ def started(part: Part, command: WorkerCommand, co_tenants: CoTenants | None, ou
         )  # fmt: skip
 
     if part.forks is None:
-        return fresh(output)
+        return new_process(output)
     imports_by = loaded_with(part.config, environ)
     on_start = co_tenants.roots.add if co_tenants else lambda _: None
-    return fork_or_start(part.forks, command.argv, environ, [output, *locks], imports_by, fresh, on_start)
+    return fork_or_start(part.forks, command.argv, environ, [output, *locks], imports_by, new_process, on_start)
 
 
 def loaded_with(config: RunConfig, environ: Mapping[str, str]) -> list[object]:

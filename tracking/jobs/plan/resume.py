@@ -51,12 +51,12 @@ def resumed_job(requested: Job) -> Job:
 
 
 def check_devices(config: RunConfig, num_visible: int) -> None:
-    """Raise ConfigError if this machine has fewer GPUs than the resumed run, which goes on with as many as it had."""
+    """Raise ConfigError if this machine has fewer GPUs than the run began with: it has to continue with as many."""
     if config.cluster.kind == "none" and config.num_gpus() > num_visible:
         raise ConfigError(
-            f"resume: the run began with gpus={config.num_gpus()}, and {num_visible} are visible on this machine. It"
-            " goes on with as many, since its rates and cost are of them. Next: resume it where there are so many, or"
-            " check nvidia-smi and CUDA_VISIBLE_DEVICES"
+            f"resume: the run began with gpus={config.num_gpus()}, but {num_visible} are visible on this machine. It"
+            " has to continue with as many, since its rates and cost count them. Next: resume it on a machine with"
+            f" {config.num_gpus()} GPUs, or check nvidia-smi and CUDA_VISIBLE_DEVICES"
         )
 
 
@@ -95,8 +95,8 @@ def check_unchanged(folder: Path, option: str, config: RunConfig) -> None:
     began = next((row.values["config_hash"] for row in rows if "config_hash" in row.values), None)
     if began != config.config_hash():
         raise ConfigError(
-            f"{option}: its configuration differs from the one it began with (config_hash {config.config_hash()}, then"
-            f" {began}): {run_folder.CONFIG} was changed, or this version has other options."
+            f"{option}: its configuration differs from the one it began with (config_hash {config.config_hash()} now,"
+            f" {began} then): {run_folder.CONFIG} was changed, or this version has other options."
             " Next: put it back, or run anew"
         )
 

@@ -236,7 +236,7 @@ class Launcher:
         finally:
             following.close()
             for job in all_jobs:
-                job.end_unsubmitted(Failure("error", "its launcher ended before it was submitted"))
+                job.end_unsubmitted(Failure("error", "the launcher ended before the job was submitted"))
 
     def _detached(self, folder: Path, search: SearchJobs | None, code: int = 0) -> Detached:
         # A follower makes no new runs of a search.

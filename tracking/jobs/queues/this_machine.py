@@ -48,16 +48,16 @@ class Machine(Queue):
                 " and list the GPUs that may be used in CUDA_VISIBLE_DEVICES"
             )
         gpus = {gpu.uuid: machine_shares.numa_of_pci(nvml.bus_id(gpu.uuid)) for gpu in nvml.visible_gpus()}
-        most = max(config.num_gpus() for config in configs)
-        self._divides_gpus = most > 0 and any(config.search.name for config in configs)
-        each = (len(gpus), 1) if self._divides_gpus else (self.at_once, most)
+        most_gpus = max(config.num_gpus() for config in configs)
+        self._divides_gpus = most_gpus > 0 and any(config.search.name for config in configs)
+        num_shares, gpus_each = (len(gpus), 1) if self._divides_gpus else (self.at_once, most_gpus)
         cores = machine_shares.cores_here()
         if self._divides_gpus and len(cores) < len(gpus):
             raise ConfigError(
                 f"{option}: a search needs a core for each of the {len(gpus)} GPUs, but this machine has"
                 f" {len(cores)} cores. Next: give sweep.jobs_at_once=1"
             )
-        self._shares = machine_shares.cut(each[0], cores, gpus, each[1])
+        self._shares = machine_shares.cut(num_shares, cores, gpus, gpus_each)
         on_cpu = [config for config in configs if not (self._divides_gpus and config.on_gpu())]
         widest = max((config.cpu_processes for config in on_cpu), default=0)
         if widest > len(self._shares[0].threads):
