@@ -275,7 +275,9 @@ def test_default_axes_surround_the_batch_that_was_given_and_each_of_their_jobs_c
 
 def test_a_devices_batch_of_a_model_that_has_one_of_all_devices_is_refused() -> None:
     given = [*GPT, "gpus=4", "batch_size=4096"]
-    with pytest.raises(ConfigError, match=r"batch_size=4096: is the size on one device, .* give global_batch_size=4096"):
+    with pytest.raises(
+        ConfigError, match=r"batch_size=4096: is the size on one device, .* give global_batch_size=4096"
+    ):
         checks.check_job(composed(given), given, [], EIGHT_GPUS)
     checked = checks.check_run(composed([*GPT, "gpus=4"]), EIGHT_GPUS)
     assert checks.check_run(checked, EIGHT_GPUS) == checked, "a run that goes on has a device's by then"

@@ -139,12 +139,12 @@ def time_rows(result: Result) -> list[tuple[str, str]]:
         return rows
     if quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC in metrics:
         return [("time to accuracy", "none: the run was interrupted")]
-    if unsaid := [name for name in result.targets if evaluations.BEST + name not in metrics]:
-        how = f"metrics() has to return it by this name; a program's is declared in program.metrics as eval/{unsaid[0]}"
-        return [("time to accuracy", f"none: no evaluation had the target's {', '.join(unsaid)}; {how}")]
+    if absent := [name for name in result.targets if evaluations.BEST + name not in metrics]:
+        how = f"metrics() has to return it by this name; a program's is declared in program.metrics as eval/{absent[0]}"
+        return [("time to accuracy", f"none: no evaluation had the target's {', '.join(absent)}; {how}")]
     if result.targets:
         return [("time to accuracy", "target not reached")]
-    return [] if result.evaluations else [("time to accuracy", "none: nothing was evaluated, it measures speed alone")]
+    return [] if result.evaluations else [("time to accuracy", "none: nothing was evaluated; only speed was measured")]
 
 
 def resumed_rows(result: Result) -> list[tuple[str, str]]:

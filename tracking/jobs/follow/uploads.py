@@ -153,7 +153,7 @@ class Uploads:
         if soon < deadline and not all(thread.join(soon) for thread in threads):
             self._console.print(
                 f"waiting for MLflow ({self.uri}), {wait_sec:g} s at most; Ctrl-C ends the wait. Nothing is lost: "
-                "what it lacks then stays in the run's folder, and the command that uploads it is printed",
+                "the rest stays in the run's folder, and the command that uploads it is printed",
                 soft_wrap=True,
             )
         for thread in threads:

@@ -219,7 +219,7 @@ class Following:
         try:
             states = self._queue.states([followed.ticket for followed in running])
         except slurm.Away as error:
-            self._messages.trouble("ask", f"Slurm does not answer: {error}; asking again, and jobs run on meanwhile")
+            self._messages.trouble("ask", f"Slurm does not answer: {error}; asking again; the jobs keep running")
             return
         finally:
             self._asked_at = time.monotonic()

@@ -28,7 +28,7 @@ ENDS = {
 }
 NOTHING_COMPARED = "nothing compared"
 REACH_MORE = "Give more epochs (max_epochs), a lower target, or other axes."
-LEAST_LUCK = 0.001  # smallest correction of a mean that is printed, as a share of the mean
+LEAST_CORRECTION = 0.001  # smallest correction of a mean that is printed, as a share of the mean
 
 
 def begins(search: SearchConfig, objectives: Sequence[str], only_decides: bool, jobs: Sequence[Job]) -> str:
@@ -128,19 +128,19 @@ def _mark(answer: Answer, figure: Figure, objective: str) -> str:
         return "only it reached the target"
     if figure.setting == answer.named:
         return BEST[objective] if answer.decided and not answer.alike else f"{BEST[objective]} so far"
-    return "not told from it" if figure.setting in answer.alike else ""
+    return "not told apart" if figure.setting in answer.alike else ""
 
 
 def _verdict(answer: Answer, objective: str) -> list[str]:
     if answer.why == "running":
-        return ["The search was interrupted before it had its answer; sweep.resume goes on with it."]
+        return ["The search was interrupted before it had an answer. Continue it with sweep.resume."]
     best = answer.best_value_if_all_missed
     came = "" if best is None else f" The best value was {significant(best, 4)}."
     if answer.why == "all missed":
         return [f"No setting reached the target.{came} {REACH_MORE}"]
     if answer.why == "missed in deciding" and answer.leading is not None:
         leading = setting_text(answer.leading)
-        return [f"Not decided: {leading} reached the target before, but no finalist did in deciding. {REACH_MORE}"]
+        return [f"Not decided: {leading} reached the target in exploring, but no deciding run did. {REACH_MORE}"]
     if answer.named is None:
         if answer.leading is None:
             return [f"Not decided: no run reached the target within the budget.{came} Give a larger search.budget."]
@@ -154,11 +154,9 @@ def _verdict(answer: Answer, objective: str) -> list[str]:
         sentences = ["Not decided within the budget.", *sentences]
     if answer.alike:
         others = "; ".join(setting_text(setting) for setting in answer.alike)
-        sentences.append(f"It cannot be told from {others}.{_bound(answer.tolerance)}")
-    if figure.mean and answer.unbiased is not None and answer.unbiased > (1 + LEAST_LUCK) * figure.mean:
-        sentences.append(
-            f"Corrected for the luck of the chosen one: {significant(answer.unbiased, 4)} {UNITS[objective]}."
-        )
+        sentences.append(f"It cannot be told apart from {others}.{_bound(answer.tolerance)}")
+    if figure.mean and answer.unbiased is not None and answer.unbiased > (1 + LEAST_CORRECTION) * figure.mean:
+        sentences.append(f"Corrected for selection bias: {significant(answer.unbiased, 4)} {UNITS[objective]}.")
     return [*sentences, *_compared(answer, objective)]
 
 
@@ -166,7 +164,7 @@ def _bound(tolerance: float | None) -> str:
     if tolerance is None:
         return ""
     if math.isinf(tolerance):
-        return " So few runs set no bound to how far it is above the best of them."
+        return " So few runs give no upper bound on its distance to the best of them."
     return f" It is at most {100 * tolerance:.1f} % above the best of them."
 
 

@@ -55,7 +55,7 @@ def test_a_search_whose_deciding_runs_all_missed_says_so_and_passes_its_check(
     assert main([*asked, "--json"]) == 0, capsys.readouterr().out
     [answer] = json.loads(capsys.readouterr().out)["search"]
     assert answer["words"].startswith("Not decided: gpus=2 batch_size=")
-    assert " reached the target before, but no finalist did in deciding. Give more epochs" in answer["words"]
+    assert " reached the target in exploring, but no deciding run did. Give more epochs" in answer["words"]
     strict().validate({"event": "answer", "version": 1, "time_ms": 1, **answer})
     assert (answer["why"], answer["looks"]) == ("missed in deciding", 3)
 

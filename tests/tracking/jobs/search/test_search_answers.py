@@ -203,7 +203,7 @@ def test_a_sweep_whose_runs_the_budget_ended_asks_for_a_larger_one() -> None:
     ("tolerance", "words"),
     [
         (None, ""), (0.126, " It is at most 12.6 % above the best of them."),
-        (math.inf, " So few runs set no bound to how far it is above the best of them."),
+        (math.inf, " So few runs give no upper bound on its distance to the best of them."),
     ],
 )  # fmt: skip
 def test_how_far_the_named_setting_may_be_from_the_best(tolerance: float | None, words: str) -> None:
@@ -213,7 +213,7 @@ def test_how_far_the_named_setting_may_be_from_the_best(tolerance: float | None,
     [other] = [figure.setting for figure in answer.figures if figure.setting != answer.named][:1]
     alike = dataclasses.replace(answer, alike=(other,), tolerance=tolerance, decided=False)
     [sentence] = [each for each in answer_words._verdict(alike, "time") if each.startswith("It cannot be told")]
-    assert sentence == f"It cannot be told from {answer_words.setting_text(other)}.{words}"
+    assert sentence == f"It cannot be told apart from {answer_words.setting_text(other)}.{words}"
 
 
 def test_the_words_say_how_many_finalists_the_budget_left_out() -> None:
