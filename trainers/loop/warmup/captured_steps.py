@@ -73,7 +73,7 @@ class CapturedSteps:
         self._names: tuple[str, ...] = ()  # the tensors of a batch that the step reads
         self._now: Captured | None = None  # the graph whose replay is the current step
         self._pool: Any = None
-        self._stream: Any = None  # of the steps before captures
+        self._stream: Any = None  # for the steps before captures
         self._memory = GraphMemory(module.device)
         module.training_step = self.training_step  # type: ignore[method-assign]
         module.backward = self.backward  # type: ignore[method-assign]
@@ -109,8 +109,8 @@ class CapturedSteps:
     def _rehearse(self, step: Callable[[], torch.Tensor]) -> None:
         """Run the step on the graph's own inputs. PyTorch may compile functions for them, which a capture forbids.
 
-        It runs on another stream than the capture: PyTorch may free the workspace that cuBLAS has for a stream, and the
-        graph's has to lie in the graphs' memory.
+        It runs on another stream than the capture: PyTorch may free the workspace that cuBLAS has for a stream. A
+        graph's workspace has to lie in the graphs' memory pool.
         """
         accept_gradients_of_graphs()
         self._stream = self._stream or torch.cuda.Stream()
@@ -123,8 +123,8 @@ class CapturedSteps:
     def _recorded(self, step: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
         """Return a function that computes the step anew at the same addresses, and its loss."""
         graph, self._pool = torch.cuda.CUDAGraph(), self._pool or torch.cuda.graph_pool_handle()
-        # Other threads, as a loader's, may allocate memory meanwhile.
         began = time.monotonic()
+        # Other threads, as a loader's, may allocate memory meanwhile.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             loss = step()
         CAPTURES_SEC.append(time.monotonic() - began)

@@ -90,8 +90,9 @@ def compile_alone(
             _forward_backward(trainer, trainer.optimizers[0], batch)
 
     parts = parallel.parts(batches, train_batch, evaluate_batch if evaluate else None)
-    alone = getattr(trainer.strategy, "block_backward_sync", nullcontext)  # A single device has nothing to exchange.
-    with untouched(trainer, module), alone():
+    # A single device has nothing to exchange.
+    without_exchange = getattr(trainer.strategy, "block_backward_sync", nullcontext)
+    with untouched(trainer, module), without_exchange():
         if helpers:
             helpers.compile(parts)
         else:
