@@ -190,7 +190,7 @@ def test_what_a_dry_run_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert [price_words.of_job(job, each) for job, each in zip(jobs, estimates, strict=True)] == [
         "about 6:40 (5:50 to 8:00), from 3 earlier runs",
         "about 6:40 (5:50 to 8:00), from 3 earlier runs of another batch size",
-        "no earlier run of vgg like it on this hardware: no estimate",
+        "no estimate: no earlier run of vgg on this hardware is like it",
     ]
     words = "about 13:20 (11:40 to 16:00), 0.22 (0.19 to 0.27) GPU-hours, 2.00 (1.75 to 2.40) USD"
     assert price_words.of_all(jobs, estimates) == f"2 of 3 jobs: {words}; no estimate of 1"
@@ -297,7 +297,7 @@ def test_the_price_of_a_search_is_what_its_budget_holds(
     monkeypatch.setattr(price_words, "cpu_model", lambda: CPU)
     asked = search_in(tmp_path, budget, price=9.0)
     first = "the first look at which setting is best comes after about 12 runs"
-    nothing = "no earlier run is like its runs on this hardware: no estimate"
+    nothing = "no estimate: no earlier run on this hardware is like its runs"
     assert search_price.of_search(asked, GPUS) == f"search.budget={budget}: {nothing}; {first}"
     for number, seconds in enumerate((350.0, 400.0, 480.0)):
         made(tmp_path, f"{number}", seconds, config(seed=number))
@@ -383,7 +383,7 @@ def test_a_launch_after_another_has_a_price_and_says_how_far_off_it_was(tmp_path
     asked = that_ends(tmp_path, "price_per_hour=36")
     single = (*asked, "batch_size=32")
     first = launch(tmp_path, *single, "dry_run=true")
-    assert "no earlier run of program like it on this hardware: no estimate" in first.output, first.output
+    assert "no estimate: no earlier run of program on this hardware is like it" in first.output, first.output
     first = launch(tmp_path, *single)
     assert first.code == 0, first.output
     assert "estimate" not in first.output

@@ -40,7 +40,7 @@ def estimates(jobs: Sequence[Job], gpus: Sequence[Any], imports: bool | None = N
 
 def of_job(job: Job, estimate: price.Estimate | None) -> str:
     if estimate is None:
-        return f"no earlier run of {job.config.model.name} like it on this hardware: no estimate"
+        return f"no estimate: no earlier run of {job.config.model.name} on this hardware is like it"
     runs = counted(estimate.num_runs, "earlier run")
     return f"about {_times(estimate.seconds)}, from {runs}" + (f" {estimate.of}" if estimate.of else "")
 

@@ -55,7 +55,7 @@ def of_search(search: SearchJobs, gpus: Sequence[Any]) -> str:
     given_budget, num_first = settings[0].search.budget, search.runs_to_first_look()
     first = f"the first look at which setting is best comes after about {counted(num_first, 'run')}"
     if not known:
-        return f"search.budget={given_budget}: no earlier run is like its runs on this hardware: no estimate; {first}"
+        return f"search.budget={given_budget}: no estimate: no earlier run on this hardware is like its runs; {first}"
     budget = budget_of(settings[0].search)
     nums = _runs_within(budget, known)
     held = "" if budget.unit == "runs" else f" holds about {_runs(nums)}, by earlier runs"

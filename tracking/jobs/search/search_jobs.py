@@ -44,8 +44,8 @@ class SearchJobs:
         self._objectives = objectives_of(base.config.search)
         self.jobs, self._refused = list(jobs), list(refused)  # the latter each with the number of jobs before it
         set_jobs_at_once(self.jobs, self._rules)
-        self._read: tuple[list[Result | None], list[SearchTrial]] = [], []  # the jobs' results, and their trials
-        self._asked_at: tuple[int, int] | None = None  # numbers of jobs and of ended jobs at the last proposal
+        self._trial_cache: tuple[list[Result | None], list[SearchTrial]] = [], []  # the jobs' results, and their trials
+        self._proposed_at: tuple[int, int] | None = None  # numbers of jobs and of ended jobs at the last proposal
         self._num_lost: dict[int, int] = {}  # by trial, how often its run was lost
         self.trouble = ""  # why the search ended early
         self.how_far_off = ""  # at the end, a sentence on the errors of its runs' estimates
@@ -63,9 +63,9 @@ class SearchJobs:
     def _trials_of_jobs(self) -> list[SearchTrial]:
         """The jobs as trials. Folders are read only after a job began or ended, since this is called often."""
         results = [job.result for job in self.jobs]
-        if len(results) != len(self._read[0]) or any(map(operator.is_not, results, self._read[0])):
-            self._read = results, trials_of(self.jobs, self._budget)
-        return self._read[1]
+        if len(results) != len(self._trial_cache[0]) or any(map(operator.is_not, results, self._trial_cache[0])):
+            self._trial_cache = results, trials_of(self.jobs, self._budget)
+        return self._trial_cache[1]
 
     @property
     def trials(self) -> list[SearchTrial]:
@@ -97,7 +97,7 @@ class SearchJobs:
         sweep's `folder`, the state is written there. Raises ConfigError if no setting can be run.
         """
         now = len(self.jobs), sum(job.result is not None for job in self.jobs)
-        if now == self._asked_at:  # Nothing has ended since, and proposing would disturb the measured runs.
+        if now == self._proposed_at:  # Nothing has ended since, and proposing would disturb the measured runs.
             return []
         if lost := self._lost():
             return lost
@@ -118,7 +118,7 @@ class SearchJobs:
                 del self.jobs[len(self.jobs) - len(made) :]
                 self.trouble = f"The search ended early: {error}."
                 return []
-        self._asked_at = len(self.jobs), sum(job.result is not None for job in self.jobs)
+        self._proposed_at = len(self.jobs), sum(job.result is not None for job in self.jobs)
         if folder:
             with suppress(OSError):  # The runs' folders hold the same facts.
                 self.write(folder)
@@ -147,7 +147,7 @@ class SearchJobs:
                 made.append(again)
             elif failures.is_crash(job.result.failure):
                 job.given_up = True
-                self._read = [], []
+                self._trial_cache = [], []
         return made
 
     def _left(self) -> float:
