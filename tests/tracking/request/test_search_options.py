@@ -66,7 +66,7 @@ def test_of_many_numbers_the_ends_are_checked_before_a_search() -> None:
         ("b=tag(log,interval(0,1))", "Allowed on a logarithmic scale: above 0"),
         ("b=interval(nan,1)", "give the lower end first"),
         ("b=interval(2,2)", "Allowed: two different finite numbers"),
-        ("b=tag(lgo,interval(1,2))", "the tag lgo has no meaning. Allowed: tag\\(log,"),
+        ("b=tag(lgo,interval(1,2))", "no such tag as lgo. Allowed: tag\\(log,"),
         ("search.budget=", "search.budget=: has no value. Next: give one"),
         ("batch_size=", "not an axis of a search"),
         ("gpus=[0,1],[2,3]", "not an axis of a search"),

@@ -79,7 +79,7 @@ def _interval(word: str, key: str, sweep: Any) -> dict[str, Any]:
             " give the lower end first"
         )
     if unknown := sweep.tags - {"log"}:
-        raise ConfigError(f"{word}: the tag {min(unknown)} has no meaning. Allowed: tag(log,interval(...))")
+        raise ConfigError(f"{word}: no such tag as {min(unknown)}. Allowed: tag(log,interval(...))")
     if log and low <= 0:
         raise ConfigError(f"{word}: the interval begins at {low}. Allowed on a logarithmic scale: above 0")
     return {"key": key, "low": float(low), "high": float(high), "log": log, "integer": integer}

@@ -23,7 +23,7 @@ from tracking.request.search_options import is_search, search_name
 
 # Options that each launch gives anew, or that a search decides by itself.
 OF_A_LAUNCH = ("search", "sweep", "trust", "detach", "timeout_sec", "resume", "tracking", "cluster", "alert")
-GIVEN_ANEW = ("tracking.", "cluster", "search.budget", "timeout_sec", "alert.", "sweep.jobs_at_once")  # of later runs
+GIVEN_ANEW = ("tracking.", "cluster", "search.budget", "timeout_sec", "alert.", "sweep.jobs_at_once")  # when resumed
 SIZES = ("batch_size", "global_batch_size", "model.batch_size", *GROUPS)  # axes that change the samples of a step
 MOST_SETTINGS = 4  # the most that sweep.until_decided takes
 
@@ -45,7 +45,7 @@ def search_of(
         words = _unchanged_axes(axes, first)
         config, requested = requested.config, _as_it_began(requested, first, check_unchanged(first, make).timeout_sec)
         at_once = checked_request(requested.overrides, words, parsed, make).sweep.jobs_at_once  # as in a new search
-        config.sweep.jobs_at_once = requested.config.sweep.jobs_at_once = at_once  # The queue is made for the former.
+        config.sweep.jobs_at_once = requested.config.sweep.jobs_at_once = at_once  # The queue reads `config`.
     elif is_search(requested.config):
         words = _completed_axes(axes, requested)
     else:
@@ -123,7 +123,7 @@ def _axis(config: RunConfig, word: str, parsed: ParsedWord) -> Axis:
     own, kind = value_of(config, axis.key), refusal.options().get(axis.key)
     kinds = (kind, *typing.get_args(kind))
     if not axis.choices and (isinstance(own, bool | str) or bool in kinds):
-        raise ConfigError(f"{word}: {axis.key} is no number. Next: list the values to compare: {axis.key}=A,B")
+        raise ConfigError(f"{word}: {axis.key} is not a number. Next: list the values to compare: {axis.key}=A,B")
     if not axis.choices and not axis.integer and int in kinds and float not in kinds:
         raise ConfigError(
             f"{word}: {axis.key} is a whole number. Allowed: an interval between whole numbers. Next: write them"

@@ -41,8 +41,8 @@ class Alerts:
         self._signs: dict[int, Signs] = {}
         self._past: dict[int, list[float]] = {}  # by job; read once, since reading takes cores from measured runs
         self._num_resumes: Counter[int] = Counter()  # by job, in the records that were seen
-        self._raised: set[tuple[int, str, int]] = set()  # jobs, kinds and numbers of resumes of the alerts so far
-        self._told: set[tuple[int, str]] = set()  # jobs and kinds of the alerts that were sent
+        self._raised: set[tuple[int, str, int]] = set()  # job, kind, number of resumes of each alert so far
+        self._told: set[tuple[int, str]] = set()  # job and kind of each alert that was sent
         self._starting = Lock()  # A comparison starts an alert from a thread of the pool.
         self._pending: list[Future[None]] = []
         self._pool: ThreadPoolExecutor | None = None
@@ -163,7 +163,7 @@ def outcome_of(job: Job) -> str:
 
 
 def is_new_of_run(folder: Path, kind: str, time_ms: int) -> bool:
-    """Whether this alert is the first of its attempt. It counts as sent from now on.
+    """Whether this alert is the first of its kind in its attempt. It counts as sent from now on.
 
     The journal tells which attempt was running at `time_ms`. The caller may have read only a part of it: a launcher
     that resumes a run begins to read there.

@@ -78,7 +78,7 @@ def test_a_value_beside_an_axis_of_the_same_option_is_refused() -> None:
 
 @pytest.mark.parametrize("key", ["compile", "precision"])
 def test_an_interval_of_what_is_no_number_is_refused(key: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{key}=interval.*: {key} is no number. Next: list the values"):
+    with pytest.raises(ConfigError, match=f"^{key}=interval.*: {key} is not a number. Next: list the values"):
         search_of(Job(make([]), []), [], None, [f"{key}=interval(0,1)"], launch.parsed_axis, make, 0)
 
 
