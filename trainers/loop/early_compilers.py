@@ -36,7 +36,7 @@ class EarlyCompilers:
             self.helpers = parallel.Helpers(run_dir, parallel.most_helpers())
 
     def join(self, log: Journal | None) -> None:
-        """Wait for the compiler's import: this process must not import the same modules meanwhile."""
+        """Wait for the compiler's import. Until then this process must not import the same modules."""
         if self._starting:
             with part_of_start(log, "import"):
                 self._starting.join()

@@ -25,7 +25,7 @@ class Length:
 
 
 def length_of(config: RunConfig, module: TrialModule, num_batches: int) -> Length:
-    """Return the length that the options set, else that of the module's schedule; an epoch has `num_batches`.
+    """Return the length from the options, else from the module's schedule; an epoch has `num_batches`.
 
     A schedule in steps becomes the fewest epochs that contain them; only the last epoch is cut short. Raises
     ConfigError for `max_epochs` beyond a schedule that ends at a rate of zero.

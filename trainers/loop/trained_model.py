@@ -1,4 +1,4 @@
-"""Saves the trained model for `save_model`: the final weights, or those of the best evaluation.
+"""Saves the trained model for `save_model`: the final weights, or the weights of the best evaluation.
 
 The file is written after the clock has stopped and the result is written, so a full disk cannot fail the run. While
 the clock runs, only a new best evaluation copies the weights to the host.

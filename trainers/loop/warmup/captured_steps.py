@@ -121,10 +121,10 @@ class CapturedSteps:
         current.wait_stream(self._stream)
 
     def _recorded(self, step: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
-        """Return a function that computes the step anew at the same addresses, and its loss."""
+        """Return a function that replays the step at the same addresses, and the tensor of its loss."""
         graph, self._pool = torch.cuda.CUDAGraph(), self._pool or torch.cuda.graph_pool_handle()
         began = time.monotonic()
-        # Other threads, as a loader's, may allocate memory meanwhile.
+        # Other threads, as a loader's, may allocate memory during the capture.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             loss = step()
         CAPTURES_SEC.append(time.monotonic() - began)

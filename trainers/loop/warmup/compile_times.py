@@ -1,7 +1,7 @@
 """Reads how long each part of PyTorch's compiler took in this process, and how many graphs its cache had.
 
 PyTorch adds up the seconds in `torch._dynamo.utils.compilation_time_metrics`, and counts hits and misses of its caches
-in `counters`. The names below are those of PyTorch 2.6 and 2.15.
+in `counters`. PyTorch 2.6 and 2.15 use the names below.
 """
 
 from __future__ import annotations

@@ -226,7 +226,7 @@ def _lacks_memory(error: Exception) -> bool:
 
 
 def forget_loaded() -> int:
-    """Delete the traces that this process loaded, so that later ones make them anew; return their number."""
+    """Delete the traces that this process loaded; later processes trace again. Return the number of traces."""
     for store, name in LOADED:
         store.remove(name)
     return len(LOADED)

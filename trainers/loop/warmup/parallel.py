@@ -4,7 +4,7 @@ PyTorch traces a graph and generates its code in one Python thread, for up to ha
 helper processes (worker/compile_part.py) compile parts on the same GPU. Each process takes the next part that no
 other has taken, and the run's process then loads what the helpers kept.
 
-Nothing compiled runs meanwhile: kernels are timed against each other when they first run, and that needs the GPU alone.
+No compiled code runs at that time: PyTorch times kernels when they first run, which needs the GPU for itself.
 """
 
 from __future__ import annotations

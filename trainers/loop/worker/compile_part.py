@@ -56,7 +56,7 @@ def build_parts(run_dir: Path) -> dict[int, Part]:
         accelerator="gpu" if config.on_gpu() else "cpu",
         devices=1,
         precision=config.precision.trainer,  # type: ignore[arg-type]
-        plugins=[LightningEnvironment()],  # The variables of the environment are those of the run's process group.
+        plugins=[LightningEnvironment()],  # The environment's variables describe the run's process group.
         barebones=True,
     )
 
