@@ -85,7 +85,7 @@ def budget_of(search: SearchConfig) -> Budget:
 
 
 def is_requested(words: Sequence[str]) -> bool:
-    """Whether the words of a command line ask for a search, as far as can be told before they are composed."""
+    """Whether the arguments seem to ask for a search. Only the composed config can tell for sure."""
     return any(map(REQUESTS.fullmatch, words))
 
 

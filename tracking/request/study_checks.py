@@ -27,7 +27,7 @@ def check_study(study: StudyConfig, overrides: Sequence[str], params: Iterable[s
 
 
 def real_dataset(config: RunConfig, overrides: Sequence[str]) -> str | None:
-    """The real dataset of the model for study.data=real: that of its published target.
+    """The real dataset of the model for study.data=real: the dataset of its published target.
 
     None without study.data, if the command line names a dataset, or if the model has none. Raises ConfigError.
     """

@@ -46,7 +46,7 @@ class MirrorThread:
 
     @property
     def mirrors_training(self) -> bool:
-        """Whether the run has not ended, as far as this thread knows."""
+        """Whether this thread has not yet seen the run's end."""
         return not self._closing.is_set()
 
     def start(self) -> MirrorThread:
@@ -94,7 +94,7 @@ class MirrorThread:
             self.status = f"{type(error).__name__}: {error}"
 
     def _unfinished(self) -> bool:
-        """Whether MLflow lacks the end of an ended run. A run resumed meanwhile has another mirror."""
+        """Whether MLflow lacks the end of an ended run. If the run has been resumed, another mirror uploads it."""
         return run_folder.read_result(self.mirror.folder) is not None and not self.mirror.complete
 
     def _pause(self, sec: float) -> None:

@@ -54,7 +54,7 @@ class JobLines:
 class RunProgress:
     """A progress bar over the steps of a run; without a terminal, one line for an evaluation.
 
-    `checkpoint` is the one that the run continues from if its records begin after that.
+    `checkpoint`: the run continues from it, and the given records begin after it.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class RunProgress:
 
 
 def what_is_missing(record: Record) -> str:
-    """What a run lacks because of an event's error; empty for events that name their error themselves."""
+    """What a run is missing because of an event's error; empty for events that name their error themselves."""
     if record.key in ("checkpoint_stop", "checkpoint_saved"):
         values = record.values
         place = f"step {values['step']}" if "step" in values else f"epoch {values['epoch_num']}"

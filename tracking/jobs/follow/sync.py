@@ -1,4 +1,4 @@
-"""Uploads the parts of folders that MLflow lacks, one folder after the other, however their runs ended."""
+"""Uploads what MLflow lacks of run folders, one folder after the other, however the runs ended."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ FIRST_LINE_SEC = 10.0  # without a terminal, a line after this time and after ea
 
 @dataclass(frozen=True)
 class EarlierStart:
-    """`facts` are those of `Result.start`, and `seconds` the run's `time/*` metrics."""
+    """An earlier run's start: `facts` is its `Result.start`, and `seconds` its `time/*` metrics."""
 
     facts: dict[str, Any]
     seconds: dict[str, float]

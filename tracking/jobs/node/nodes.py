@@ -1,4 +1,4 @@
-"""One machine among those of a run: it finds the others, watches them while it trains, and ends if one fails.
+"""One of a run's machines: it finds the others, watches them while it trains, and ends if one fails.
 
 Node 0 makes the run folder; the others join it. This module does not depend on who starts the launchers: a user or a
 scheduler.

@@ -34,7 +34,7 @@ def end(
 ) -> Result:
     """Return the run's result, and write it if it is missing: a finished worker's result stays.
 
-    `co_tenants` names those of the run's machine, and `bottleneck` what limited the run.
+    `co_tenants` names the run's co-tenants, and `bottleneck` what limited it.
     """
     measured: dict[str, Any] = {"neighbours": co_tenants, "bottleneck": bottleneck}
     added = {name: value for name, value in measured.items() if value}
@@ -108,7 +108,7 @@ def describe(folder: Path) -> None:
 
     with suppress(OSError):  # a full disk: the run has its result
         mlperf.write(folder)
-    with suppress(OSError, ValueError):  # likewise
+    with suppress(OSError, ValueError):  # a full disk, or a damaged record
         report.roofline_chart.write_of_run(folder)
 
 

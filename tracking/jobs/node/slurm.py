@@ -18,7 +18,7 @@ from pathlib import Path
 from conf.schema import ConfigError
 from tracking.record import Failure
 
-COMMAND_SEC = 60.0  # how long one of Slurm's commands may take; it tries to reach its controller meanwhile
+COMMAND_SEC = 60.0  # how long one of Slurm's commands may take to reach its controller
 JOB_ID = re.compile(
     r"\d{1,18}(;[\w.-]{1,200})?", re.ASCII
 )  # Anybody may have written the folder: an id must not be read as an option.
@@ -84,7 +84,7 @@ class JobState:
 
 
 def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables that a job inherits: without those of a surrounding job, and without MLflow's credentials."""
+    """The variables that a job inherits. A surrounding job's variables and MLflow's credentials are left out."""
     return {
         name: value
         for name, value in environ.items()
@@ -137,7 +137,7 @@ def number(job_id: str) -> str:
 
 
 def by_cluster(job_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The ids by cluster; those of the local one are under an empty name."""
+    """The ids by cluster; the local cluster has an empty name."""
     clusters: dict[str, list[str]] = {}
     for job_id in job_ids:
         clusters.setdefault(job_id.partition(";")[2], []).append(job_id)

@@ -65,7 +65,7 @@ def local_cluster() -> str:
 
 
 def of_slurm(job_id: str, max_requeues: int) -> Ticket:
-    """A ticket of a job that was submitted to the local cluster, or to the one that the id names."""
+    """A ticket of a job that was submitted to the cluster in its id, or else to the local one."""
     return Ticket("slurm", job_id, max_requeues, cluster=local_cluster())
 
 

@@ -1,4 +1,4 @@
-"""A worker on one node: start it, sample the node meanwhile, watch it, and never leave it behind."""
+"""A worker on one node: starts it, watches it while sampling the node, and never leaves it behind."""
 
 from __future__ import annotations
 

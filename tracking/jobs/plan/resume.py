@@ -1,4 +1,4 @@
-"""Opens the folder of a job that is about to run: a new one, or that of an interrupted run if it can continue."""
+"""Opens the folder of a job that is about to run: a new folder, or an interrupted run's if it can continue."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RETRY_SEC = 0.5
 def resumed_job(requested: Job) -> Job:
     """The job that continues the run in the folder `requested.config.resume`, with that run's configuration.
 
-    The requested options replace those of the folder. Raises ConfigError if the run cannot be continued.
+    The requested options replace the folder's. Raises ConfigError if the run cannot be continued.
     """
     option = f"resume={requested.config.resume}"
     folder = with_home(str(requested.config.resume)).resolve()

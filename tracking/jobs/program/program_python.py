@@ -1,4 +1,4 @@
-"""The Python that a program runs on, as far as its command tells, and that Python's fingerprint."""
+"""Finds the Python that a program runs on, from its command, and takes that Python's fingerprint."""
 
 from __future__ import annotations
 

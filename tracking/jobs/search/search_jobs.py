@@ -42,7 +42,7 @@ class SearchJobs:
         self._rules = rules_of(base.config, axes, num_gpus)
         self._budget: Budget = budget_of(base.config.search)
         self._objectives = objectives_of(base.config.search)
-        self.jobs, self._refused = list(jobs), list(refused)  # the latter each with the number of jobs before it
+        self.jobs, self._refused = list(jobs), list(refused)  # each refused trial has the number of jobs before it
         set_jobs_at_once(self.jobs, self._rules)
         self._trial_cache: tuple[list[Result | None], list[SearchTrial]] = [], []  # the jobs' results, and their trials
         self._proposed_at: tuple[int, int] | None = None  # numbers of jobs and of ended jobs at the last proposal

@@ -21,7 +21,7 @@ from tracking.request import refusal
 from tracking.request.program_command import check_label
 from tracking.request.search_options import is_search, search_name
 
-# Options that each launch gives anew, or that a search decides by itself.
+# Options that belong to one launch, or that a search decides by itself.
 OF_A_LAUNCH = ("search", "sweep", "trust", "detach", "timeout_sec", "resume", "tracking", "cluster", "alert")
 GIVEN_ANEW = ("tracking.", "cluster", "search.budget", "timeout_sec", "alert.", "sweep.jobs_at_once")  # when resumed
 SIZES = ("batch_size", "global_batch_size", "model.batch_size", *GROUPS)  # axes that change the samples of a step

@@ -70,7 +70,7 @@ def check_seeds(config: RunConfig, rules: Rules) -> None:
 
 
 def own_setting(config: RunConfig, axes: Sequence[Axis]) -> dict[str, Any]:
-    """The setting that would run without a search, as far as it lies on the axes, without keys of GROUPS."""
+    """The setting that would run without a search: its values that lie on the axes, without keys of GROUPS."""
     plain_axes = [axis for axis in axes if axis.key not in GROUPS]
     return {axis.key: value for axis in plain_axes if axis.holds(value := value_of(config, axis.key))}
 

@@ -58,7 +58,7 @@ class Alerts:
         self._num_resumes[id(job)] += record.key == attempts.RESUME
         signs = self._signs.setdefault(id(job), Signs())
         signs.see(record)
-        # Samples of the machine say nothing about a loss, which may be that of an earlier attempt.
+        # Samples of the machine say nothing about the loss. The last loss seen may be an earlier attempt's.
         if record.kind == "metrics" and quantities.TRAIN_LOSS in record.values and (words := signs.diverged()):
             self._of_job(job, "diverged", words, record.time_ms)
         if record.key == "throughput_window" and signs.is_time_to_compare() and job.folder is not None:

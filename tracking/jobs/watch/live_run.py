@@ -126,7 +126,7 @@ class LiveRun:
         """Forget the machines of the earlier attempt; those that go on are known from their next records."""
         self._resumed_ms = time_ms
         self._last_ms = {node: last_ms for node, last_ms in self._last_ms.items() if last_ms >= time_ms}
-        self._last_ms[HEAD] = time_ms  # The wall clock may have been set back meanwhile.
+        self._last_ms[HEAD] = time_ms  # The wall clock may have been set back since the last attempt.
         self.nodes = {node: usage for node, usage in self.nodes.items() if node != HEAD and node in self._last_ms}
 
     @property

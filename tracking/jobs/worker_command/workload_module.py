@@ -29,7 +29,7 @@ KINDS: dict[str, tuple[type, ...]] = {
 
 
 def check_workload(config: RunConfig) -> None:
-    """Raise ConfigError if the workload's module is missing or lacks its name, refuses an option, or cannot fit here.
+    """Raise ConfigError if the workload is missing, refuses an option, or does not fit into the memory.
 
     Other stacks have their own packages, and cluster nodes their own folders: there only the worker can tell.
     """

@@ -97,7 +97,7 @@ def wrong_choice(
 
 
 def chosen_names(group: str, choices: Mapping[str, str | None], overrides: Sequence[str]) -> list[str]:
-    """The names that the command line chooses in a group. Hydra's choices lack those of a list, `recipe=[a,b]`."""
+    """The names that the command line chooses in a group. Hydra does not report names in a list, `recipe=[a,b]`."""
     if not any(word.startswith(f"{group}=") for word in overrides):
         return []
     listed = [word.partition("[")[2].rstrip("]") for word in overrides if word.startswith(f"{group}=[")]
