@@ -313,7 +313,7 @@ def test_what_cannot_be_traced_is_refused(asked: list[str], words: str) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["gpus=1"], "strategy=fsdp: shards a model over several processes, and this run has one. Next: give gpus=2"),
+        (["gpus=1"], "strategy=fsdp: shards a model over several processes, but this run has one. Next: give gpus=2"),
         (["gpus=0"], r"\(cpu_processes=2 on a CPU\), or strategy=ddp"),
         (["gpus=2", "precision=fp16"], "precision=fp16: strategy=fsdp does not support it. Next: give precision=bf16"),
         (["gpus=2", "log_model=true"], "log_model=true: strategy=fsdp .* Next: give save_model=final"),

@@ -89,7 +89,7 @@ def test_the_best_weights_are_refused_where_nothing_says_which_evaluation_is_bet
     check_best(studied.config(metrics={"fid": "lower"}, targets={}, save_model="best"))
     check_best(studied.config(metrics={"fid": [0, 9]}, targets={}, save_model="final"))
     config = studied.config(metrics={"fid": [0, 9]}, targets={}, save_model="best")
-    with pytest.raises(ConfigError, match=r"save_model=best: .* fid is better is not declared. Next: .*fid: lower"):
+    with pytest.raises(ConfigError, match=r"save_model=best: .* no direction is declared for fid. Next: .*fid: lower"):
         check_best(config)
 
 

@@ -158,13 +158,13 @@ def check_precision(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
     if not config.on_gpu():
         if precision.needs_gpu or precision.name in NOT_ON_CPUS:
             raise ConfigError(
-                f"precision={precision.name}: needs a GPU, and gpus=0. Next: give gpus=1, or precision=fp32 or bf16"
+                f"precision={precision.name}: needs a GPU, but gpus=0. Next: give gpus=1, or precision=fp32 or bf16"
             )
         return
     for gpu in config.chosen(gpus):
         if gpu.compute_capability is not None and gpu.compute_capability < precision.min_compute_capability:
             raise ConfigError(
-                f"precision={precision.name}: needs compute capability {precision.min_compute_capability}, and GPU"
+                f"precision={precision.name}: needs compute capability {precision.min_compute_capability}, but GPU"
                 f" {gpu.index} ({gpu.name}) has {gpu.compute_capability}. Next: give fp32, or fp16 from 7.0 on"
                 + (", or bf16 from 8.0 on" if precision.name == "fp8" else "")
             )

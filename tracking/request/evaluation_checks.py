@@ -123,7 +123,7 @@ def check_best(config: RunConfig) -> None:
     if config.save_model == "best" and not config.targets() and first_metric not in config.directions():
         declaration = f"metrics: {{{first_metric or 'METRIC'}: lower}} or {{{first_metric or 'METRIC'}: higher}}"
         raise ConfigError(
-            f"save_model=best: dataset={config.dataset.name} has no target, and whether a lower or a higher"
-            f" {first_metric or 'metric'} is better is not declared. Next: declare it in the model's YAML"
+            f"save_model=best: dataset={config.dataset.name} has no target, and no direction is declared"
+            f" for {first_metric or 'its metric'}. Next: declare one in the model's YAML"
             f" ({declaration}), or give save_model=final"
         )

@@ -134,7 +134,7 @@ def check_objective(config: RunConfig) -> None:
         check_price(config, f"objective={search.objective}" if "cost" in objectives else f"budget={search.budget}")
     if "energy" in objectives and not config.on_gpu():
         raise ConfigError(
-            f"search.objective={search.objective}: gpus=0, and energy is measured by a GPU's counter. Next: give gpus,"
+            f"search.objective={search.objective}: gpus=0, but energy is measured by a GPU's counter. Next: give gpus,"
             " or search.objective=time"
         )
     if budget.unit == "gpu-hours" and not config.on_gpu():

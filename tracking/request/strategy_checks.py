@@ -29,7 +29,7 @@ def check_strategy(config: RunConfig) -> None:
         return
     if config.world_size() == 1:
         raise ConfigError(
-            "strategy=fsdp: shards a model over several processes, and this run has one. Next: give gpus=2 or more"
+            "strategy=fsdp: shards a model over several processes, but this run has one. Next: give gpus=2 or more"
             " (cpu_processes=2 on a CPU), or strategy=ddp"
         )
     for option, alternative in _unsupported(config).items():
@@ -79,8 +79,8 @@ def check_memory(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
     if usable is None or estimate is None or estimate.total <= usable:
         return
     raise ConfigError(
-        f"model={config.model.name}: takes {estimate} by strategy={config.strategy}, and of a GPU here"
-        f" {usable / 1e9:,.1f} GB are usable ({100 * USABLE_SHARE:g} % of its memory)."
+        f"model={config.model.name}: takes {estimate} by strategy={config.strategy}, but a GPU here has"
+        f" only {usable / 1e9:,.1f} GB usable ({100 * USABLE_SHARE:g} % of its memory)."
         f" Next: {_what_fits(config, usable)}"
     )
 

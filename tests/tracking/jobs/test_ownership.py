@@ -270,7 +270,7 @@ def test_the_job_that_a_strangers_ticket_names_is_neither_cancelled_nor_requeued
     monkeypatch.setattr(Following, "follow", lambda *arguments: None)
     following.cancel(signals.Interrupted(signal.SIGINT))
     assert set(asked[1:]) == {"scancel 4711"}  # asked again while the job runs
-    assert "was not written by you on this machine; nothing is done to that job" in others_words(following)
+    assert "was not written by you on this machine. That job is left alone" in others_words(following)
 
 
 def others_words(following: Following) -> str:

@@ -140,5 +140,5 @@ def test_an_ordinary_sweep_has_equal_shares_as_before(machine: FourGpus) -> None
     plain = dataclasses.replace(of_search(1), search=SearchConfig())
     machine.queue.check([plain])
     assert given(machine.submit(plain)[1]) == ("GPU-0", "0-1")
-    with pytest.raises(ConfigError, match="4 GPUs are visible, and 4 jobs of gpus=2 need 8"):
+    with pytest.raises(ConfigError, match="4 GPUs are visible, but 4 jobs of gpus=2 need 8"):
         machine.queue.check([dataclasses.replace(plain, gpus=2)])

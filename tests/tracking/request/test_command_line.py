@@ -181,7 +181,9 @@ def test_what_a_resumed_run_keeps_is_refused_whatever_model_has_it(word: str) ->
 )
 def test_what_a_resumed_sweep_has_decided_at_its_beginning_is_refused(words: list[str]) -> None:
     said = refusal_of("sweep.resume=a", *words)
-    assert said.startswith(f"sweep.resume=a {words[-1]}: has no effect, since a sweep goes on as it began. Next: leave")
+    assert said.startswith(
+        f"sweep.resume=a {words[-1]}: has no effect, since a resumed sweep keeps its own. Next: leave"
+    )
     hydra_arguments(["-m", "seed=4", "sweep.resume=a", "sweep.paired=true"])
 
 

@@ -192,7 +192,7 @@ def test_it_says_where_activation_checkpointing_is_not_needed() -> None:
     [
         (
             ["model=llama", "recipe=llama_8b", "gpus=4"],
-            r"80\.8 GB are usable \(95 % of its memory\)\. Next: give strategy=fsdp, which takes \d",
+            r"80\.8 GB usable \(95 % of its memory\)\. Next: give strategy=fsdp, which takes \d",
         ),
         (
             ["model=llama", "recipe=llama_8b", "gpus=2", "strategy=fsdp",

@@ -20,7 +20,7 @@ def gpus(gigabytes: int) -> list[Gpu]:
 def test_a_twentieth_of_a_gpus_memory_is_not_usable() -> None:
     config = composed([*LLAMA, "precision=bf16", "strategy=fsdp"])  # takes 37.6 GB
     checks.check_run(config, gpus(40))
-    words = r"takes 37\.6 GB .* of a GPU here 37\.0 GB are usable \(95 % of its memory\)\. Next: "
+    words = r"takes 37\.6 GB .* but a GPU here has only 37\.0 GB usable \(95 % of its memory\)\. Next: "
     with pytest.raises(ConfigError, match=words):
         checks.check_run(config, gpus(39))
 

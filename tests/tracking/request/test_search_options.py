@@ -381,7 +381,7 @@ def test_axes_are_those_of_what_asks_for_a_search(word: str) -> None:
     [
         (["sweep.shuffle=1"], "sweep.shuffle: has no effect"),
         (["sweep.warm_up=true"], "sweep.warm_up: has no effect"),
-        (["checkpoint_every_steps=5"], "times whole runs"),
+        (["checkpoint_every_steps=5"], "measures the time of whole runs"),
         (["search.objective=cost", "price_per_hour=0"], "cost: price_per_hour=0, so each run costs 0 and no cost can"),
         (["search.budget=5usd", "price_per_hour=0"], "budget=5usd: price_per_hour=0, .*Next: give a price above 0, or"),
         (["detach=true", "cluster=slurm", "gpus=0"], "detach=true: "),

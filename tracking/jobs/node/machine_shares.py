@@ -58,7 +58,7 @@ def cut(number: int, cores: Sequence[Core], gpus: Mapping[str, int | None], gpus
         raise ConfigError(f"{option}: this machine has {len(cores)} cores, and each job needs one. Next: give fewer")
     if len(gpus) < number * gpus_each:
         raise ConfigError(
-            f"{option}: {len(gpus)} GPUs are visible, and {number} jobs of gpus={gpus_each} need {number * gpus_each}."
+            f"{option}: {len(gpus)} GPUs are visible, but {number} jobs of gpus={gpus_each} need {number * gpus_each}."
             " Next: give fewer jobs, or fewer GPUs"
         )
     ordered = sorted(cores, key=lambda core: (core.numa, core.threads))

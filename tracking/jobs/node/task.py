@@ -41,9 +41,7 @@ class Task:
                 environ.get("SLURMD_NODENAME") or platform.node(),
             )
         except (KeyError, ValueError) as error:
-            raise ConfigError(
-                f"{error}: srun sets it, and has not started this process. Next: use job.sbatch"
-            ) from None
+            raise ConfigError(f"{error}: srun sets it, but did not start this process. Next: use job.sbatch") from None
 
     @classmethod
     def local(cls) -> Task:
@@ -59,8 +57,8 @@ class Task:
         for unit, count in (("tasks", self.num_tasks), ("nodes", self.num_nodes)):
             if count != config.nodes:
                 raise ConfigError(
-                    f"nodes={config.nodes}: Slurm's job {self.job_id} has {count} {unit}, and needs one on each of"
-                    f" {config.nodes} nodes. Next: see cluster.lines and the options of the allocation"
+                    f"nodes={config.nodes}: Slurm's job {self.job_id} has {count} {unit}, but the run needs"
+                    f" {config.nodes}, one a node. Next: see cluster.lines and the options of the allocation"
                 )
         if num_gpus < config.num_gpus():
             raise ConfigError(

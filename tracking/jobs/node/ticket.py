@@ -80,8 +80,8 @@ def check_own(folder: Path, ticket: Ticket) -> None:
     """Raise ConfigError unless this user issued the ticket: jobs named by others are left alone."""
     if not signature.verify(_signed(folder, ticket), ticket.signature):
         raise ConfigError(
-            f"{folder / FILE}: names job {ticket.job_id}, and was not written by you on this machine; nothing is done"
-            " to that job. Next: if it is yours, use scancel and scontrol yourself"
+            f"{folder / FILE}: names job {ticket.job_id}, but was not written by you on this machine. That job is"
+            " left alone. Next: if it is yours, use scancel and scontrol yourself"
         )
 
 

@@ -43,7 +43,7 @@ def check_paired(jobs: Sequence[Job]) -> None:
     seeds = {job.config.seed for job in jobs}
     if any(job.config.sweep.paired for job in jobs) and len(seeds) < 2:
         raise ConfigError(
-            f"sweep.paired=true: pairs need two seeds or more, and all jobs have seed={min(seeds)}."
+            f"sweep.paired=true: pairs need two seeds or more, but all jobs have seed={min(seeds)}."
             " Next: give seed=1,2,3"
         )
 

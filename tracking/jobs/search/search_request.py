@@ -169,7 +169,7 @@ def check_several(name: str, words: Sequence[str], axes: Sequence[Axis], overrid
         )
     if all(len(axis.choices) == 1 for axis in axes):
         raise ConfigError(
-            f"{' '.join(words)}: gives one setting, and {name} compares several. Next: give other values too, as"
+            f"{' '.join(words)}: gives one setting, but {name} compares several. Next: give other values too, as"
             f" {keys[0]}=8,16,32"
         )
 
@@ -197,7 +197,7 @@ def _as_it_began(requested: Job, first: Job, timeout_sec: float | None) -> Job:
         word for word in requested.overrides if word.startswith("search.") and not word.startswith("search.budget=")
     ]
     if others:
-        raise ConfigError(f"{others[0]}: a search goes on as it began. Allowed: search.budget")
+        raise ConfigError(f"{others[0]}: a resumed search keeps its options. Allowed: search.budget")
     changed = [word for word in requested.overrides if word.startswith(GIVEN_ANEW)]
     keys = {word.partition("=")[0] for word in changed}
     words = [word for word in words if word.partition("=")[0] not in keys] + changed

@@ -1,4 +1,4 @@
-"""Checks that a worker will find its workload, and that this takes the options of the model and of the dataset.
+"""Checks that a worker will find its workload, and that the workload takes the model's and the dataset's options.
 
 It does not import the workload, since that imports torch.
 """

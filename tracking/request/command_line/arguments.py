@@ -188,7 +188,7 @@ def check_resumed(words: Sequence[str], is_multirun: bool) -> None:
     decided = OF_A_NEW_SWEEP if is_multirun else OF_A_NEW_SWEEP + OF_ADDED_JOBS
     if resumed and (word := next((keys[key] for key in decided if key in keys), "")):
         raise ConfigError(
-            f"{resumed} {word}: has no effect, since a sweep goes on as it began. Next: leave it out, or begin a new"
+            f"{resumed} {word}: has no effect, since a resumed sweep keeps its own. Next: leave it out, or begin a new"
             f" sweep with {word}"
         )
     if resumed and not is_multirun:

@@ -42,7 +42,7 @@ def test_a_share_has_gpus_of_its_own_memory_as_far_as_there_are_enough() -> None
 def test_too_little_for_so_many_jobs_is_refused_with_both_numbers() -> None:
     with pytest.raises(ConfigError, match=r"sweep\.jobs_at_once=9: this machine has 8 cores"):
         machine_shares.cut(9, TWO_SOCKETS, {}, 0)
-    with pytest.raises(ConfigError, match="3 GPUs are visible, and 2 jobs of gpus=2 need 4"):
+    with pytest.raises(ConfigError, match="3 GPUs are visible, but 2 jobs of gpus=2 need 4"):
         machine_shares.cut(2, TWO_SOCKETS, {"a": 0, "b": 0, "c": 1}, 2)
 
 

@@ -66,5 +66,5 @@ def test_a_resumed_sweep_decides_with_one_seed_for_a_block() -> None:
 
 def test_settings_of_a_models_batch_size_are_evaluated_after_the_same_samples() -> None:
     words = ["search=quickest", "model=vgg", "dataset=digits", "gpus=0", "eval_every_steps=50"]
-    with pytest.raises(ConfigError, match=r"^eval_every_steps=50: a step has other numbers of samples"):
+    with pytest.raises(ConfigError, match=r"^eval_every_steps=50: the samples in a step differ"):
         search_of(Job(make(words), words), [], None, ["model.batch_size=16,32"], launch.parsed_axis, make, 0)

@@ -91,7 +91,7 @@ def test_an_interval_of_a_whole_number_is_between_whole_numbers(ends: str) -> No
 @pytest.mark.parametrize(
     ("given", "axes", "words"),
     [
-        ([], ["batch_size=8,8"], "^batch_size=8,8: gives one setting, and .*search=quickest compares several"),
+        ([], ["batch_size=8,8"], "^batch_size=8,8: gives one setting, but .*search=quickest compares several"),
         (["batch_size=8", "model.optimizer.lr=0.1"], [], "batch size and learning rate are given.* Next: leave one"),
     ],
 )
