@@ -2,7 +2,7 @@
 
 A process keeps its share of parameters, gradients and optimizer state. It gathers the parameters of a layer right
 before it computes with them, and reduces the layer's gradients over all processes. Lightning's FSDP strategy is not
-used for two reasons: its checkpoints have a file per process, which `strategy=ddp` cannot read, and it shards after the
+used for two reasons. Its checkpoints have a file per process, which `strategy=ddp` cannot read. It shards after the
 Trainer is made, which is too late for a model larger than a GPU.
 """
 

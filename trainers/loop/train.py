@@ -157,7 +157,7 @@ def make_trainer(
     # Before every step, Lightning asks all processes whether one got SIGTERM, and waits for the device to answer.
     # Here the agent sends SIGTERM to all of them.
     trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
-    # Lightning's handler waits for the end of the batch, which never comes once a peer has died, and then exits with 0.
+    # Lightning's handler waits for the end of the batch, then exits with 0. Once a peer has died, that end never comes.
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     return trainer
 

@@ -1,7 +1,7 @@
 """Saves the trained model for `save_model`: the final weights, or the weights of the best evaluation.
 
-The file is written after the clock has stopped and the result is written, so a full disk cannot fail the run. While
-the clock runs, only a new best evaluation copies the weights to the host.
+The file is written after the result, when the clock has stopped. So a full disk cannot fail the run. While the clock
+runs, only a new best evaluation copies the weights to the host.
 
 For `log_model` the network is also exported as a torch.export program, which runs without timetrial's code. It computes
 on a CPU, in the weights' dtype, and takes batches of any size.

@@ -1,8 +1,8 @@
 """Writes a checkpoint while the training goes on: its tensors are copied at once, and a thread does the rest.
 
-A copy on the device takes a fraction of a step. The thread moves it to the host on its own CUDA stream, gathers the
-state of each process, writes the file and deletes older ones. The threads have their own process group: their
-collective calls must not mix with the training's.
+A copy on the device takes a fraction of a step. The thread moves the copy to the host on its own CUDA stream. Then it
+gathers the state of each process, writes the file and deletes older files. The threads have their own process group:
+their collective calls must not mix with the training's.
 """
 
 from __future__ import annotations
@@ -220,8 +220,8 @@ class Writer:
 def quick_switches() -> Iterator[None]:
     """Have Python switch between threads often.
 
-    The training's thread releases the GIL at each kernel launch. It would wait 5 ms to get it back from a thread that
-    pickles, and after some launches the GPU would have no work.
+    The training's thread releases the GIL at each kernel launch. A thread that pickles would hand it back after 5 ms.
+    After some launches the GPU would have no work.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(min(before, SWITCH_SEC))

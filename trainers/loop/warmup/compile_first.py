@@ -38,9 +38,9 @@ def compile_in_turn(
     No process calls it if a step like this one was compiled before. A single process calls it only if it `has_helpers`;
     without them the warm-up compiles as quickly.
 
-    `compile_alone` must not make collective calls. No step of our own models does, but a user's may (a loss over all
-    processes), and a sharded model gathers its layers: those are compiled by all processes at once. The compiling
-    process holds a lock, which the kernel releases if the process is killed. The others wait up to LONGEST_WAIT_SEC.
+    `compile_alone` must not make collective calls. A user's model may make them (a loss over all processes), and a
+    sharded model does, to gather its layers: all processes compile these at once. The compiling process holds a lock,
+    which the kernel releases if the process is killed. The others wait up to LONGEST_WAIT_SEC.
     """
     if config.sharded() or not config.model.workload.startswith(OUR_OWN):
         return

@@ -1,8 +1,8 @@
 """Compiles the parts of a step in several processes: training and evaluation on each shape of batches.
 
-PyTorch traces a graph and generates its code in one Python thread, for up to half a minute, while other cores idle. So
-helper processes (worker/compile_part.py) compile parts on the same GPU. Each process takes the next part that no
-other has taken, and the run's process then loads what the helpers kept.
+PyTorch traces a graph and generates its code in one Python thread. That takes up to half a minute, and other cores
+idle. So helper processes (worker/compile_part.py) compile parts on the same GPU. Each process takes the next part that
+no other has taken, and the run's process then loads what the helpers kept.
 
 No compiled code runs at that time: PyTorch times kernels when they first run, which needs the GPU for itself.
 """

@@ -41,8 +41,8 @@ def launch(config: RunConfig, run_dir: Path, environment: dict[str, str]) -> Non
 def agent_with(may_join: Semaphore) -> type[LocalElasticAgent]:
     """Return torchrun's agent, extended: ranks join the process group only after the head node's ranks are forked.
 
-    The head node's agent holds the store through which all ranks join. One of its threads looks up the address of
-    each rank that joins. A rank that is forked during a look-up would inherit glibc's resolver locked, for ever.
+    The head node's agent holds the store through which all ranks join. One of its threads looks up the address of each
+    rank that joins. A rank that is forked during a look-up would inherit glibc's resolver locked, for ever.
     """
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 
