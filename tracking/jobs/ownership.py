@@ -1,7 +1,7 @@
 """Checks that a folder's configuration is this user's own, since acting on a folder executes its configuration.
 
-Resuming a run or following a sweep runs a workload, an interpreter and lines of shell that a file names, and sends the
-result to the server that run.json names. So the launcher signs both files when it writes them, and every command that
+To resume a run or follow a sweep is to run the workload, interpreter and shell lines that its file names. The result
+goes to the server that run.json names. So the launcher signs both files when it writes them, and every command that
 acts on a folder asks here first.
 
 It also lists what a configuration executes, installs, reads and connects to, for a user who may trust it. Every option

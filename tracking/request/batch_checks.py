@@ -166,8 +166,8 @@ def with_values_by_gpus(config: RunConfig, overrides: Sequence[str] | None) -> R
     """The config with a row of `model.by_gpus`: the row for the largest number of GPUs that the run has.
 
     A row's batch size and learning rate were tuned together, on one machine. So no row is used on a CPU, on several
-    nodes, in a study, if `overrides` give either of the two, or if `overrides` are unknown (None). The returned config
-    has no table, as if model.batch_size and model.optimizer.lr had been typed. Raises ConfigError.
+    nodes or in a study, nor if `overrides` give either of the two or are unknown (None). The returned config has no
+    table, as if model.batch_size and model.optimizer.lr had been typed. Raises ConfigError.
     """
     table = config.model.by_gpus
     check_values_by_gpus(table)

@@ -128,8 +128,8 @@ def check_text(key: str, value: Any) -> None:
 def check_numbers(key: str, value: Any) -> None:
     """Raise ConfigError for nan and inf, which Hydra parses as numbers, and for numbers that are too large.
 
-    A run's config is read with integers of more than 63 bits as floats (stored_config.loaded). Products of floats
-    above LARGEST, as in estimates of memory, would be infinite.
+    A run's config is read with integers of more than 63 bits as floats (stored_config.loaded). Products of floats above
+    LARGEST, as in estimates of memory, would be infinite.
     """
     if isinstance(value, dict | list):
         for name, inner in value.items() if isinstance(value, dict) else enumerate(value):

@@ -36,8 +36,8 @@ def sync(
     """Upload the parts of each folder and its parent that MLflow lacks. A second call changes nothing.
 
     A run that was cut off is ended first (see `repair`, also for `ended`). Of a running one, what exists is uploaded.
-    `again` also resends what MLflow already has. Folders of an unreachable server are not tried again.
-    `tracking_uri` overrides the folders' own; `progress` gets each outcome.
+    `again` also resends what MLflow already has. Folders of an unreachable server are not tried again. `tracking_uri`
+    overrides the folders' own; `progress` gets each outcome.
     """
     outcomes: list[Outcome] = []
     unreachable: dict[str, str] = {}  # by server: why it could not be reached

@@ -1,9 +1,9 @@
 """Workers of a sweep, forked from a process that has imported PyTorch and Lightning.
 
 Such a server (trainers/loop/worker/fork_server.py) is a worker that stops before it reads its run. It has the command,
-variables and folder that a new worker would have; another combination gets its own server. A fork takes the cores,
-NUMA nodes and GPUs of its supervisor. The server keeps no state of a run. If it cannot be reached, a new process is
-started instead.
+variables and folder that a new worker would have; another combination gets its own server. A fork takes the cores, NUMA
+nodes and GPUs of its supervisor. The server keeps no state of a run. If it cannot be reached, a new process is started
+instead.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class StartedServer:
 class ForkedWorker:
     """A forked worker, with the part of subprocess.Popen's interface that its supervisor uses.
 
-    The server sends the process id and then the exit code, and ends the worker when this end of the channel closes. If
+    The server sends the process id, and later the exit code. It ends the worker when this end of the channel closes. If
     the server ends before it has forked, `start` starts a new process with `output`.
     """
 

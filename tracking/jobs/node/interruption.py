@@ -55,9 +55,9 @@ def prepared(folder: Path, config: RunConfig) -> dict[str, str]:
 def let_save(process: Started, folder: Path, config: RunConfig, signum: int = 0, since: int | None = None) -> None:
     """Have a worker that is told to stop save a checkpoint and end, if it makes checkpoints of steps.
 
-    A worker that has not begun to train has nothing to save: the head node's journal has no epoch from the byte
-    `since` on. Returns when it has ended, when its time is over, or at a further signal. After Ctrl-C or a
-    closed terminal it does not wait.
+    A worker that has not begun to train has nothing to save: the head node's journal has no epoch from the byte `since`
+    on. Returns when it has ended, when its time is over, or at a further signal. After Ctrl-C or a closed terminal it
+    does not wait.
     """
     if not saves(config) or signum in (signal.SIGINT, signal.SIGHUP):
         return

@@ -50,8 +50,8 @@ class Share:
 def cut(number: int, cores: Sequence[Core], gpus: Mapping[str, int | None], gpus_each: int) -> list[Share]:
     """`number` equal shares. `gpus` holds each GPU's NUMA node by its UUID; None if unknown.
 
-    A share's cores are adjacent. Its GPUs are on its own NUMA nodes, if these have enough. Raises ConfigError
-    for too few cores or GPUs.
+    A share's cores are adjacent. Its GPUs are on its own NUMA nodes, if these have enough. Raises ConfigError for too
+    few cores or GPUs.
     """
     option = f"sweep.jobs_at_once={number}"
     if len(cores) < number:

@@ -202,7 +202,7 @@ class Nodes:
 def met(
     config: RunConfig, place: Path | None = None, address: str = "", check: Callable[[], None] = lambda: None
 ) -> Iterator[Nodes]:
-    """The nodes of a run, once all have met (see Nodes) and `check` has passed on this node, however long it takes.
+    """The nodes of a run, once `check` has passed on this node and all have met. A slow check does not time out.
 
     Raises ConfigError, after sending its message to the other nodes.
     """

@@ -27,7 +27,7 @@ from tracking.measure.programs import (
 from tracking.record import Journal, Record, attempts, failures, files
 
 # worker.log holds the first COPIED_BYTES of the output, and its last LAST_BYTES. The supervisor searches each line for
-# secrets, at up to 30 MB/s, and a program that prints more must not wait for it.
+# secrets, at up to 30 MB/s. A program that prints more must not wait for that.
 COPIED_BYTES = 8_388_608
 LAST_BYTES = 65_536
 CHUNK_BYTES = 1_048_576
