@@ -37,7 +37,7 @@ def join(config: RunConfig) -> Shard:
     else:
         dist.init_process_group("gloo")
     counted = torch.ones(())
-    dist.all_reduce(counted)  # It counts the processes over gloo, whatever the environment says.
+    dist.all_reduce(counted)  # This counts the processes over gloo. The environment may be wrong.
     world_size = int(counted)
     assert world_size == config.world_size(), f"{world_size} processes take part; the config has {config.world_size()}"
     return Shard(dist.get_rank(), world_size, device)
