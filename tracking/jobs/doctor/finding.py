@@ -9,7 +9,7 @@ from tracking.base.safe_text import printable
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: its subject, its words, and whether it passed."""
+    """One check: its subject, its result in words, and whether it passed."""
 
     what: str
     words: str

@@ -99,7 +99,7 @@ def limit_rows(result: Result) -> list[tuple[str, str]]:
         slow = limits.get("slow_rank", {}).get("words", "")
         if slow and slow not in str(limits.get("why")):
             rows.append(("slow rank", slow))
-        # A bound of a run on a shared machine says little.
+        # On a shared machine such a bound means little.
         known = () if limits.get("shared_cores") else limits.get("possible", ())
         same_cause = [row for row in known if row["cause"] == limits.get("cause")]
         rows += [("limit lifted", possible.words(row, limits["total_sec"])) for row in same_cause]

@@ -35,7 +35,7 @@ def check_budget(search: SearchJobs, gpus: Sequence[Any]) -> str:
             f" comes after about {counted(num, 'run')}. {enough}"
         )
     fewest = search.runs_to_first_look(fewest=True)
-    if fewest * cost <= budget.amount or config.dry_run:  # A dry run says it beside its price.
+    if fewest * cost <= budget.amount or config.dry_run:  # A dry run prints this beside its price.
         return ""
     return (
         f"search.budget={config.search.budget}: holds about {counted(int(budget.amount / cost), 'run')}, and the first"

@@ -132,7 +132,7 @@ class Uploads:
         why = {folder: self._why(folder) for folder in left}
         for folder in left:
             same_reason = [run for run in left if run.parent == folder and why[run] == why[folder]]
-            if why.get(folder.parent) != why[folder]:  # else the sweep's line says it
+            if why.get(folder.parent) != why[folder]:  # else the sweep's line gives the reason
                 runs = f" and {len(same_reason)} of its runs" if same_reason else ""
                 self._console.print(f"not uploaded: {folder}{runs}: {why[folder]}", soft_wrap=True)
         if left:

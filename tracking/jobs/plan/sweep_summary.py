@@ -190,7 +190,7 @@ def outcome(job: Job) -> str:
     assert result is not None
     if result.failure is None:
         beside = f", beside others ({result.neighbours})" if result.neighbours else ""
-        why = "" if job.config.search.phase else uncounted(job)  # A search has said so already.
+        why = "" if job.config.search.phase else uncounted(job)  # A search has printed this already.
         return (headline(result) or "finished") + beside + (f"; not counted: {why}" if why else "")
     words = f"{status(job)}: {result.failure.message}"
     if job.folder is None or not job.config.is_program():

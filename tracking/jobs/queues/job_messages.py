@@ -51,7 +51,7 @@ class JobMessages:
 
     def resumed(self, job: Job, record: Record) -> None:
         if job.config.cluster.kind == "none":
-            return  # The launcher that resumed it here has said so.
+            return  # The launcher that resumed it here has printed this.
         place = record.values["epoch_num"], record.values.get("step", 0)
         goes_on = f"goes on after {checkpoints.after_and_next(*place)}"
         self._print(f"  {job.name}: {goes_on if any(place) else 'begins anew, since it has no checkpoint'}")

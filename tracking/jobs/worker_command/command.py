@@ -85,7 +85,7 @@ def worker_variables(config: RunConfig, environ: Mapping[str, str]) -> dict[str,
         LAUNCHER: str(os.getpid()),  # The worker ends when this process does, even if that is before it starts.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of nvidia-smi and NVML
     }
-    # A user's workload may need all of torchmetrics, unless the user says no; ours do not.
+    # By default a user's workload gets all of torchmetrics; our workloads do not need it.
     if not config.is_program() and not config.model.workload.startswith("trainers."):
         variables[ALL_IMPORTS] = environ.get(ALL_IMPORTS, "1")
     if config.nodes > 1:  # A container's host name may differ from its machine's.

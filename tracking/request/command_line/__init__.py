@@ -1,1 +1,1 @@
-"""The words of a command line of launch.py: what they mean to Hydra, and what is refused before it composes them."""
+"""The arguments of launch.py: what they mean to Hydra, and what is refused before Hydra composes them."""

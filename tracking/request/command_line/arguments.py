@@ -54,7 +54,7 @@ def hydra_arguments(words: Sequence[str]) -> list[str]:
 
 
 def options_of(words: Sequence[str]) -> list[str]:
-    """The words that set or remove an option, such as `seed=1` and `~recipe`; flags and their values are left out."""
+    """The arguments that set or remove an option, such as `seed=1` and `~recipe`, without flags and their values."""
     return [
         word
         for before, word in zip(["", *words], words, strict=False)
@@ -202,7 +202,7 @@ def check_resumed(words: Sequence[str], is_multirun: bool) -> None:
 
 
 def recipes_of_sizes(words: Sequence[str]) -> list[str]:
-    """The words with a size as the model's recipe. Raises ConfigError without one model that has this size."""
+    """The arguments, with a size replaced by its recipe. Raises ConfigError without one model that has this size."""
     size = next((word for word in words if word.startswith("size=")), "")
     if not size:
         return list(words)
