@@ -154,7 +154,7 @@ def test_other_devices_are_refused_with_why_and_what_to_do(tmp_path: Path, overr
 def test_a_machine_with_fewer_gpus_than_the_run_is_refused() -> None:
     config = checks.check_run(composed(["gpus=4"]), EIGHT_GPUS)
     resume.check_devices(config, 4)
-    with pytest.raises(ConfigError, match=r"resume: the run began with gpus=4, and 2 are visible .* Next: resume it"):
+    with pytest.raises(ConfigError, match=r"resume: the run began with gpus=4, but 2 are visible .* Next: resume it"):
         resume.check_devices(config, 2)
 
 
