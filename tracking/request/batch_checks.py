@@ -90,7 +90,7 @@ def batch_of_study(config: RunConfig) -> int | None:
 
 
 def length_of_sequences(config: RunConfig) -> int:
-    """The sequence length of which a `global_batch` model's batch size is a multiple; 1 if there is none."""
+    """The batch size has to be a multiple of this: the sequence length of a `global_batch` model, else 1."""
     return max(1, config.dataset.sequence_length or 1) if config.model.global_batch else 1
 
 

@@ -38,7 +38,9 @@ def test_values_from_a_thousandth_of_the_norm_become_one() -> None:
     matrices, nearest = with_values(torch.logspace(-2.6, 0, 48))
     smallest = torch.linalg.svdvals(matrices).min() / matrices[0].norm()
     assert 1e-3 < smallest < 1.2e-3
-    torch.testing.assert_close(orthogonal(matrices), nearest, rtol=0, atol=1e-3)
+    made = orthogonal(matrices)
+    torch.testing.assert_close(made, nearest, rtol=0, atol=1e-3)
+    torch.testing.assert_close(torch.linalg.svdvals(made), torch.ones(2, 48), rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("lowest", [-1, -2, -4])

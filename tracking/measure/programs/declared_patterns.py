@@ -1,8 +1,8 @@
 """Read values from a program's own output by the regular expressions of `program.*`.
 
-Of a match the whole number is read, or nothing. Programs write 0.715, 71.5%, 60,000, 60_000, 1e-3, 12k and 1.2M; some
-write 71,5 and 60 000. An ambiguous number is not read, since a wrong number looks like a right one: a metric of `1,234`
-may be 1234 or 1.234.
+A number is read whole, or not at all. Programs write 0.715, 71.5%, 60,000, 60_000, 1e-3, 12k and 1.2M; some write 71,5
+and 60 000. An ambiguous number is not read, since a wrong number looks like a right one: a metric of `1,234` may be
+1234 or 1.234.
 """
 
 from __future__ import annotations
